@@ -87,7 +87,7 @@ def answers_drawn(rng: np.random.Generator, shares: NDArray[np.float64], images:
 
 
 def interval_of(measure: str, answered: AllAnswers) -> tuple[float | None, float | None]:
-    """Return the ends of the interval of the new model, None where it has no row or no interval."""
+    """Return the ends of the interval of the new model, or None if it has no row or no interval."""
     of_measure = corruption_error.MEASURES[measure].rows
     assert of_measure is not None
     for row in of_measure(answered):

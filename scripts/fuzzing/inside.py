@@ -64,7 +64,7 @@ def live(
             ended = _run(step, raised, watch)
             limiting.end()
             _describe(ended, step, output, printed)
-            _tell(telling, ended=ended.told, outside=watch.outside, grown=limiting.grown(before))
+            _tell(telling, ended=ended.report, outside=watch.outside, grown=limiting.grown(before))
         _tell(telling, done=True)
     except BaseException:
         _tell(telling, broken=traceback.format_exc()[-2_000:])
@@ -117,7 +117,7 @@ class _Ended:
 
     error: BaseException | None
     code: int
-    told: dict[str, Any]
+    report: dict[str, Any]
 
 
 def _run(step: Step, raised: _Raised, watch: Watch) -> _Ended:
@@ -149,15 +149,15 @@ def _describe(ended: _Ended, step: Step, output: Path, printed: int) -> None:
     if step.function is not None and ended.error is not None and _in_words(ended.error):
         ended.error = None
         ended.code = 1
-    ended.told["code"] = ended.code
+    ended.report["code"] = ended.code
     error = ended.error
     if error is not None:
-        ended.told |= {"error": _line(error), "cause": _cause(error), "memory": _is_memory(error)}
+        ended.report |= {"error": _line(error), "cause": _cause(error), "memory": _is_memory(error)}
         with contextlib.suppress(Exception), (output / "stacks").open("a") as file:
             traceback.print_exception(error, file=file)
     elif ended.code and step.function is None and _printed(output) == printed:
         silent = f"exit code {ended.code} without a word"
-        ended.told |= {"error": silent, "cause": silent}
+        ended.report |= {"error": silent, "cause": silent}
 
 
 def _command(words: Sequence[str], raised: _Raised) -> int:

@@ -36,7 +36,7 @@ def said(table: MessageTable, name: str) -> ProblemLine:
         if gap is None or gap in values:
             continue
         values[gap] = "text"
-        if "|" in (spec or "") or re.fullmatch(r",|,?\.\d+f|g|0\d+d", spec or ""):
+        if "|" in (spec or "") or re.fullmatch(r"[,.\d]*[dfg]|,", spec or ""):
             values[gap] = 2
         elif spec in ("some", "first"):
             values[gap] = ["a", "b"]

@@ -111,7 +111,7 @@ def start(
 def script_of(code: str, env: Mapping[str, str]) -> str:
     """Return an executable script that runs this code in a warm process, with the script's
     arguments, streams, folder and environment. For shells that tests run."""
-    place = _nursery_for(env).place
+    address = _nursery_for(env).place
     path = [entry for entry in sys.path if entry]
     return f"""#!{sys.executable} -IS
 import json, os, socket, sys
@@ -123,7 +123,7 @@ request = {{
     "new_session": False,
 }}
 connection = socket.socket(socket.AF_UNIX)
-connection.connect({place!r})
+connection.connect({address!r})
 socket.send_fds(connection, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
 answers = connection.makefile()
 answers.readline()  # the number of the process

@@ -67,7 +67,14 @@ def coco_folder(
     for split_name, name in sorted(by_split.items()):
         path = folder / name
         document = documents[name]
-        rows, lacking = _rows(path, name, document, categories[name], by_basename, outlines)
+        rows, lacking = _rows(
+            path,
+            name,
+            document,
+            categories[name],
+            by_basename,
+            outlines,
+        )
         splits[split_name] = rows
         absent[split_name] = lacking
         annotations += document["annotations"]
@@ -121,7 +128,12 @@ def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
         # Objects are counted before the file is parsed, which takes 20 times its bytes.
         most = max(Counter(_OWNER.findall(content)).values(), default=0)
         if most > MOST_OBJECTS:
-            raise refusal("too-much-data.objects", path, most, MOST_OBJECTS)
+            raise refusal(
+                "too-much-data.objects",
+                path,
+                most,
+                MOST_OBJECTS,
+            )
         try:
             document = parse_json(content)
         except ValueError as error:
@@ -230,7 +242,12 @@ def _rows(
         matches = _files_named(file, name, by_basename)
         if len(matches) > 1:
             known = some_of(map(shown_name, matches))
-            problems.add("invalid-coco.several", where, file, known)
+            problems.add(
+                "invalid-coco.several",
+                where,
+                file,
+                known,
+            )
         elif matches and matches[0] in used:
             problems.add("invalid-coco.again", where, file)
         elif matches:
@@ -240,7 +257,13 @@ def _rows(
             absent += 1
     index_of = {number: index for index, number in enumerate(categories)}
     for number, entry in enumerate(document["annotations"]):
-        _add(entry, f"{path}: annotations[{number}]", lists_of, index_of, problems)
+        _add(
+            entry,
+            f"{path}: annotations[{number}]",
+            lists_of,
+            index_of,
+            problems,
+        )
     problems.refuse()
     if not rows:
         raise refusal("no-images.coco", path, absent)

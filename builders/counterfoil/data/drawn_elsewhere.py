@@ -74,7 +74,12 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     """
     rows = pool_rows(recipe, pin)
     if rows.count > MOST_LINES:
-        raise refusal("too-much-data.rows", rows.place, rows.count, MOST_LINES)
+        raise refusal(
+            "too-much-data.rows",
+            rows.place,
+            rows.count,
+            MOST_LINES,
+        )
     columns = _Columns(recipe, rows)
     cells = _cells(recipe, rows, columns)
     if not columns.problems.count:
@@ -92,7 +97,14 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
         for index in sorted(by_frequency[: wanted[shift]]):
             row, _, seed = image_at[index]
             prompt = columns.prompts[row]
-            rows_of_cell.append(PoolRow(row, index=index, seed=seed, prompt=prompt))
+            rows_of_cell.append(
+                PoolRow(
+                    row,
+                    index=index,
+                    seed=seed,
+                    prompt=prompt,
+                )
+            )
         table[shift, class_id] = rows_of_cell
     pairs, shifted = _pairs(table)
     if recipe.samples.noise == "paired" and not pairs and shifted:
@@ -101,8 +113,24 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     given = RowTable.of(table, "given")
     size = len(given.content)
     if size > MOST_BYTES:
-        raise refusal("too-much-data.table", rows.place, size, MOST_BYTES)
-    return GivenRows(given, tuple(_notes(recipe, rows, cells, table, columns)))
+        raise refusal(
+            "too-much-data.table",
+            rows.place,
+            size,
+            MOST_BYTES,
+        )
+    return GivenRows(
+        given,
+        tuple(
+            _notes(
+                recipe,
+                rows,
+                cells,
+                table,
+                columns,
+            )
+        ),
+    )
 
 
 class _Columns:
@@ -149,14 +177,25 @@ class _Columns:
         self.wrong(column, missing, f"a whole number from 0 to {MOST_SEED:,}")
         return numbers
 
-    def wrong(self, column: str, rows: Sequence[int], expected: str) -> None:
+    def wrong(
+        self,
+        column: str,
+        rows: Sequence[int],
+        expected: str,
+    ) -> None:
         if rows:
             first = self._rows.column(column)[rows[0]]
             more = len(rows) - 1
             name = "unfit-column.given-rows" if more else "unfit-column.given"
 
             where = f"{self._rows.place}: column '{column}'"
-            self.problems.add(name, where, first, expected, more=more)
+            self.problems.add(
+                name,
+                where,
+                first,
+                expected,
+                more=more,
+            )
 
 
 def _whole(value: Any) -> int | None:
@@ -220,14 +259,26 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> _Cells:
     problems = columns.problems
     for (what, value, class_id), count in unknown.items():
         expected = names_of.get(what, class_id)
-        problems.add(f"unknown-label.given-{what}", rows.place, value, expected, rows=count)
+        problems.add(
+            f"unknown-label.given-{what}",
+            rows.place,
+            value,
+            expected,
+            rows=count,
+        )
     empty = []
     for (shift, class_id), images in cells.items():
         if not images:
             empty.append(f"'{shift}' of '{class_id}'")
     if empty:
         shown = some_of(empty, 10)
-        problems.add("no-images.cells", rows.place, len(empty), len(cells), cells=shown)
+        problems.add(
+            "no-images.cells",
+            rows.place,
+            len(empty),
+            len(cells),
+            cells=shown,
+        )
     return cells
 
 
@@ -328,7 +379,12 @@ def _unreadable(rows: Rows, chosen: Sequence[int]) -> Iterator[str]:
 
     paths = rows.paths()
     images = zip(chosen, rows.images(chosen), strict=True)
-    for row, image in track(images, "looking at images", len(chosen), _REPORTED_EVERY):
+    for row, image in track(
+        images,
+        "looking at images",
+        len(chosen),
+        _REPORTED_EVERY,
+    ):
         try:
             open_image(image, photograph=True).close()
         except UnreadableImage:

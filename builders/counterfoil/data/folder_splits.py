@@ -88,7 +88,12 @@ def splits_of(
         _refuse_splits_below(folder, images, root)
         return everything
     if not split_of:
-        split_of = _splits_by_word(by_top, root, tops, decided=decided)
+        split_of = _splits_by_word(
+            by_top,
+            root,
+            tops,
+            decided=decided,
+        )
     outside = [top for top in by_top if top not in split_of]
     # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders
     # either, and none of them is named as another split.
@@ -100,7 +105,13 @@ def splits_of(
         for top in outside:
             shown += [f"{root}{top}/"] if top else by_top[top]
         known = some_of(map(shown_name, shown))
-        raise refusal("unclear-split.outside", folder, shown_name(named), known, images=count)
+        raise refusal(
+            "unclear-split.outside",
+            folder,
+            shown_name(named),
+            known,
+            images=count,
+        )
     if not split_of or outside:
         doubtful = [f"'{root}{top}'" for top in tops if top not in flat and WORD.search(top)]
         if doubtful:
@@ -114,7 +125,12 @@ def splits_of(
     for split, folders in tops_of.items():
         if len(folders) > 1:
             shown_tops = shown_name(format_list(folders))
-            raise refusal("unclear-split.several", folder, shown_tops, split=split)
+            raise refusal(
+                "unclear-split.several",
+                folder,
+                shown_tops,
+                split=split,
+            )
     images_of: dict[str, tuple[str, ...]] = {}
     starts: dict[str, str] = {}
     order = list(SPLIT_WORDS)
@@ -166,7 +182,12 @@ def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None
             split_folders[f"{root}{first}/{below[0]}/"] = None
     if split_folders:
         below_classes = some_of(map(shown_name, split_folders))
-        raise refusal("unclear-split.below", folder, below_classes, folders=len(split_folders))
+        raise refusal(
+            "unclear-split.below",
+            folder,
+            below_classes,
+            folders=len(split_folders),
+        )
 
 
 def listed_splits(
@@ -182,11 +203,21 @@ def listed_splits(
     for split, images in chosen.items():
         patterns = card.files[split]
         if not images:
-            raise refusal("no-images.split", folder, patterns, split=split)
+            raise refusal(
+                "no-images.split",
+                folder,
+                patterns,
+                split=split,
+            )
         for image in images:
             if owner.setdefault(image, split) != split:
                 both = f"{owner[image]} and in {split}"
-                raise refusal("unclear-split.listed-twice", folder, shown_name(image), both)
+                raise refusal(
+                    "unclear-split.listed-twice",
+                    folder,
+                    shown_name(image),
+                    both,
+                )
         fixed = {fixed_folder(pattern) for pattern in patterns}
         parents = fixed
         if len(fixed) > 1:
@@ -201,6 +232,11 @@ def listed_splits(
         within = sorted(f"{start}{top}/" for top in tops if top.lower() in SPLIT_OF)
         if len(parents) > 1 or within:
             named = some_of(within or sorted(fixed))
-            raise refusal("unclear-split.listed-folders", folder, named, split=split)
+            raise refusal(
+                "unclear-split.listed-folders",
+                folder,
+                named,
+                split=split,
+            )
         starts[split] = start
     return {split: tuple(images) for split, images in chosen.items()}, starts

@@ -621,11 +621,11 @@ def wrong_model(
         plain = without_folders(name)
         scheme = LOCAL if plain.startswith(LOCAL) else ""
         example = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
-        found = "; ".join(error.problems)
+        reasons = "; ".join(error.problems)
         problem = message(
             "not-as-pinned.folder",
             key,
-            found,
+            reasons,
             key=key,
             example=example,
         )

@@ -144,7 +144,10 @@ def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
         named = spec.kind == "mined" and bool(spec.classes) and path[0] == "prompts"
         captioned = path[-1] == "prompt"  # another check reports missing captions
         problem = template_problem(
-            template, with_class=not named or None, about_class=True, captioned=captioned
+            template,
+            with_class=not named or None,
+            about_class=True,
+            captioned=captioned,
         )
         # The sections report other problems of their texts.
         if problem is None or problem.code != "missing-class" or path in reported:
@@ -179,7 +182,12 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
             if len(lacking) == 1:
                 classes = f"1 class ({named}) does"
             places = f" (as {len(users):,} texts do)" if len(users) > 1 else ""
-            problem = message("missing-word", word=word, places=places, classes=classes)
+            problem = message(
+                "missing-word",
+                word=word,
+                places=places,
+                classes=classes,
+            )
             yield next(iter(users)), problem
 
 
@@ -383,7 +391,12 @@ def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
         for shift, after in _cut_at_underscores(name):
             for first, second in meeting.get(after, ()):
                 if first in class_ids and second in cells.get(shift, ()):
-                    problem = message("name-clash.keys", first=first, shift=shift, second=second)
+                    problem = message(
+                        "name-clash.keys",
+                        first=first,
+                        shift=shift,
+                        second=second,
+                    )
                     yield ("prompts", "shifts", name), problem
                     break
 
@@ -418,7 +431,12 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
         elif not parts.kind.levels:
             yield at, message("wrong-kind.levels", kind=parts.kind_name)
         else:
-            yield from _way_to_levels(parts, path, spec, settings)
+            yield from _way_to_levels(
+                parts,
+                path,
+                spec,
+                settings,
+            )
             yield from _scenes_of_levels(parts, path, spec)
             yield from _level_numbers(parts, path, settings)
 
@@ -480,7 +498,12 @@ def _way_to_levels(
     lora = severity.lora
     if by is not None and by not in kind.levels:
         expected = " or ".join(kind.levels)
-        problem = message("wrong-kind.way", found=by, expected=expected, kind=parts.kind_name)
+        problem = message(
+            "wrong-kind.way",
+            found=by,
+            expected=expected,
+            kind=parts.kind_name,
+        )
         yield (*at, "by"), problem
     known = as_mapping(parts.generator.lora)
     if (by == "lora") != (lora is not None):

@@ -378,7 +378,12 @@ def _read_chain(path: Path, above: tuple[Path, ...]) -> Layers:
         raise UserError(message("invalid-extends.circle", chain=chain).at(_shown(real)))
     if len(above) == _LONGEST_CHAIN:
         raise UserError(message("invalid-extends.chain", most=_LONGEST_CHAIN).at(_shown(real)))
-    return text_layers(text_of(path), _shown(path), real.parent, (*above, real))
+    return text_layers(
+        text_of(path),
+        _shown(path),
+        real.parent,
+        (*above, real),
+    )
 
 
 def _read_mapping(text: str, shown_name: str) -> LocatedMapping:
@@ -389,7 +394,12 @@ def _read_mapping(text: str, shown_name: str) -> LocatedMapping:
     return recipe
 
 
-def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...] = ()) -> Layers:
+def text_layers(
+    text: str,
+    shown_name: str,
+    folder: Path,
+    above: tuple[Path, ...] = (),
+) -> Layers:
     """Read the layers of a recipe's text. Paths are relative to `folder`, and `above` lists the
     files that extend this text.
     """
@@ -419,7 +429,15 @@ def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...
     seals = lower.seals
     if sha256 is not None and sealed is not None:
         sealed_below = _with_classes_of(lower.laid, recipe)
-        seals = (*seals, Seal(parent, sha256, sealed, sealed_below))
+        seals = (
+            *seals,
+            Seal(
+                parent,
+                sha256,
+                sealed,
+                sealed_below,
+            ),
+        )
     return Layers(lay_over(lower.laid, recipe), seals)
 
 

@@ -96,7 +96,12 @@ def validated(layers: LocatedMapping) -> Recipe:
         kind = kind_of(layers.section("generator"))
         generator: Any = (kind, Recipe.model_fields["generator"])
         form = create_model("Recipe", __base__=Recipe, generator=generator)
-        problems = problem_lines(form, layers, error, cross_section_problems)
+        problems = problem_lines(
+            form,
+            layers,
+            error,
+            cross_section_problems,
+        )
         hint = "Print a working recipe with: counterfoil show wardrobe-mini"
         raise UserError(problems, hint) from error
 
@@ -136,7 +141,12 @@ def _broken(seal: Seal) -> Iterator[str]:
         return
     now = below.recipe_hash
     if now != seal.sha256:
-        problem = message("changed-recipe", recipe=recipe, before=seal.sha256, now=now)
+        problem = message(
+            "changed-recipe",
+            recipe=recipe,
+            before=seal.sha256,
+            now=now,
+        )
         yield problem.at(EXTENDS_SHA256, seal.origin)
 
 

@@ -66,7 +66,12 @@ def derived_name(name: str, suffix: str) -> str:
 
 
 def _too_long(name: str) -> ProblemLine:
-    return message("invalid-name.long", found=quoted(name), length=len(name), most=LONGEST_NAME)
+    return message(
+        "invalid-name.long",
+        found=quoted(name),
+        length=len(name),
+        most=LONGEST_NAME,
+    )
 
 
 def class_id_problem(name: str) -> ProblemLine | None:
@@ -85,10 +90,20 @@ def group_name_problem(name: str, what: str) -> ProblemLine | None:
         return _too_long(name)
     if not GROUP_NAME.fullmatch(name):
         slug = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or what
-        return message("invalid-name.group", found=quoted(name), what=what, expected=slug)
+        return message(
+            "invalid-name.group",
+            found=quoted(name),
+            what=what,
+            expected=slug,
+        )
     if name in RESERVED_GROUPS:
         reserved = ", ".join(sorted(RESERVED_GROUPS))
-        return message("invalid-name.reserved", found=name, reserved=reserved, what=what)
+        return message(
+            "invalid-name.reserved",
+            found=name,
+            reserved=reserved,
+            what=what,
+        )
     return None
 
 
@@ -318,7 +333,12 @@ def hub_license(license: str) -> str | None:
     known = " ".join(license.split()).lower()
     joined = re.sub(r"[ _]+", "-", known)  # "gpl-3.0+" is another licence
     # "the-mit-license" is "mit", and "gpl-version-3.0" is "gpl-3.0".
-    shortened = re.sub(r"^the- | -licen[cs]e(?=-|$) | -version(?=-)", "", joined, flags=re.VERBOSE)
+    shortened = re.sub(
+        r"^the- | -licen[cs]e(?=-|$) | -version(?=-)",
+        "",
+        joined,
+        flags=re.VERBOSE,
+    )
     for spelled in (known, joined, shortened):
         if spelled in HUB_LICENSES:
             return spelled
@@ -335,7 +355,12 @@ def license_note(license: str) -> str | None:
     shown = license if len(license) <= _MOST_SHOWN else f"{license[: _MOST_SHOWN - 2]} …"
     name = license_slug(license.strip().lower())
     beginning = license_slug(license[: 2 * _MOST_SHOWN].lower())
-    close = difflib.get_close_matches(beginning, sorted(HUB_LICENSES), 1, _CLOSE)
+    close = difflib.get_close_matches(
+        beginning,
+        sorted(HUB_LICENSES),
+        1,
+        _CLOSE,
+    )
     suggestion = f"; did you mean '{close[0]}'?" if close else "."
     named = f" with the license_name '{name[:_MOST_SHOWN]}'" if name else ""
     return (

@@ -52,7 +52,15 @@ def problem_lines(
                 continue  # the invalid items of this value are reported one by one
         if details["loc"] or details["type"] != "value_error":  # `across` reports these
             path = _path_in(raw, details["loc"])
-            problems[path, _problem(model, raw, path, details)] = None
+            problems[
+                path,
+                _problem(
+                    model,
+                    raw,
+                    path,
+                    details,
+                ),
+            ] = None
     for path, problem in islice(across(raw), MOST_PROBLEMS):
         problems[path, problem] = None
 
@@ -178,7 +186,12 @@ def _problem(
     elif error_type == "literal_error":
         hint = did_you_mean(str(value), expected.split(" or "))
     code = _CODES.get(error_type, "wrong-type")
-    return message(code, found=_shown(value), expected=expected, hint=hint)
+    return message(
+        code,
+        found=_shown(value),
+        expected=expected,
+        hint=hint,
+    )
 
 
 def _is_number(text: str) -> bool:

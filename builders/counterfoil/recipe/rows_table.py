@@ -62,7 +62,13 @@ def read_rows_table(content: bytes, source: str) -> dict[str, dict[str, list[int
     """Read shift → class id → rows, in the file's order. Raise UserError with every invalid
     line."""
     rows: dict[str, dict[str, list[int]]] = {}
-    lines = _lines(content, source, _HEADER, 2, lambda cells: _number(cells[0]))
+    lines = _lines(
+        content,
+        source,
+        _HEADER,
+        2,
+        lambda cells: _number(cells[0]),
+    )
     for (shift, class_id), row in lines:
         of_shift = rows.setdefault(shift, {})
         of_shift.setdefault(class_id, []).append(row)
@@ -78,7 +84,13 @@ def read_chosen_rows(
     line."""
     header, value = _FORMS[kind]
     rows: dict[tuple[str | None, str], list[PoolRow]] = {}
-    for names, row in _lines(content, source, header, header.index("row"), value):
+    for names, row in _lines(
+        content,
+        source,
+        header,
+        header.index("row"),
+        value,
+    ):
         shift = None if kind == "edited" else names[0]
         rows.setdefault((shift, names[-1]), []).append(row)
     return rows
@@ -143,7 +155,12 @@ def _given(cells: Sequence[str]) -> PoolRow | None:
         return None
     if one_line(prompt) != prompt or len(prompt) > LONGEST_PROMPT:
         return None
-    return PoolRow(row, index=index, seed=seed, prompt=prompt)
+    return PoolRow(
+        row,
+        index=index,
+        seed=seed,
+        prompt=prompt,
+    )
 
 
 _FORMS: dict[ChosenKind, tuple[list[str], Callable[[Sequence[str]], PoolRow | None]]] = {

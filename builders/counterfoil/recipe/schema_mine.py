@@ -184,7 +184,12 @@ def drawn_for(sizes: Iterable[int], classes: Sequence[RecipeClass], mine: Mine) 
     if mine.confirm == "rows":
         return None
     described = [size * -(-mine.rendered // size) for size in sizes]
-    return MostDrawn(mine.rendered, len(described), sum(described), len(classes) * mine.rendered)
+    return MostDrawn(
+        mine.rendered,
+        len(described),
+        sum(described),
+        len(classes) * mine.rendered,
+    )
 
 
 class MethodSection(Section):
@@ -280,7 +285,12 @@ class BugsSettings(MethodSection):
         """Return the budget of the whole search, its base included."""
         searched = len(classes if self.classes is None else self.classes)
         hypotheses = searched * self.clusters
-        return MostDrawn(self.pairs, hypotheses, self.images, a_finding=self.estimate_pairs)
+        return MostDrawn(
+            self.pairs,
+            hypotheses,
+            self.images,
+            a_finding=self.estimate_pairs,
+        )
 
 
 CONTEXT = "context"
@@ -505,7 +515,12 @@ def validate_settings(section: type[_Section], values: Mapping[str, Any], key: s
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        lines = problem_lines(section, LocatedMapping(values), error, lambda raw: ())
+        lines = problem_lines(
+            section,
+            LocatedMapping(values),
+            error,
+            lambda raw: (),
+        )
         problems = [f"{key}.{line}" for line in lines]
         for details in error.errors(include_url=False):
             if not details["loc"] and details["type"] == "value_error":  # a problem between keys

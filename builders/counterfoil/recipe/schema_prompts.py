@@ -132,7 +132,12 @@ _FIELDS: dict[str, Any] = {}
 for _name, _rule in KEEP_RULES.items():
     _about = (_rule.__doc__ or "").partition("\n\n")[0]
     _FIELDS[_name] = (_rule | None, Field(default=None, description=_about))
-KeepStep = create_model("KeepStep", __base__=_Step, __doc__=_Step.__doc__, **_FIELDS)
+KeepStep = create_model(
+    "KeepStep",
+    __base__=_Step,
+    __doc__=_Step.__doc__,
+    **_FIELDS,
+)
 DEFAULT_KEEP: tuple[Any, ...] = (KeepStep.model_validate("thresholds"),)
 
 
@@ -243,7 +248,13 @@ class Prompted(Section):
     the others keep the screen's."""
 
     _prompt = field_check(
-        "prompt", by=partial(template_problem, with_class=None, about_class=True, captioned=True)
+        "prompt",
+        by=partial(
+            template_problem,
+            with_class=None,
+            about_class=True,
+            captioned=True,
+        ),
     )
     _object_caption = field_check(
         "object_caption", by=partial(template_problem, with_class=None, about_class=True)

@@ -60,7 +60,12 @@ class SeverityLevels(Section):
     """The shares of the way that reach `realised`. `build` measures them, whatever stands here, and
     writes them into the dataset's recipe."""
 
-    _rising = field_check("raw", "realised", "scales", by=_unordered)
+    _rising = field_check(
+        "raw",
+        "realised",
+        "scales",
+        by=_unordered,
+    )
     _in_percent = field_check("raw", "realised", by=_too_fine)
 
     def problem(self) -> str | None:

@@ -53,7 +53,10 @@ def read_generator(values: Mapping[str, Any]) -> GeneratorKind:
     if kind is GeneratorKind:
         expected = {"expected": " or ".join(KINDS)}
         unknown = InitErrorDetails(
-            type="literal_error", loc=("kind",), input=values["kind"], ctx=expected
+            type="literal_error",
+            loc=("kind",),
+            input=values["kind"],
+            ctx=expected,
         )
         raise ValidationError.from_exception_data("generator", [unknown])
     read = dict(values)
@@ -66,7 +69,10 @@ def read_generator(values: Mapping[str, Any]) -> GeneratorKind:
             refused = ValueError(message("wrong-kind.key", found=key, kind=kind.name))
             problems.append(
                 InitErrorDetails(
-                    type="value_error", loc=(key,), input=values[key], ctx={"error": refused}
+                    type="value_error",
+                    loc=(key,),
+                    input=values[key],
+                    ctx={"error": refused},
                 )
             )
     section = None

@@ -79,11 +79,11 @@ def _option_problem(name: str, value: Any) -> str | None:
             return None
         case int():
             most = MOST_BY_NAME.get(name, MOST_WHOLE)
-            found = f"{value:,}" if abs(value) < 2**64 else "a whole number of many digits"
+            shown = f"{value:,}" if abs(value) < 2**64 else "a whole number of many digits"
             return (
                 None
                 if abs(value) <= most
-                else f"found {found}, expected whole numbers from -{most:,} to {most:,}"
+                else f"found {shown}, expected whole numbers from -{most:,} to {most:,}"
             )
         case float():
             return None if math.isfinite(value) else f"found {value}, expected finite numbers"
