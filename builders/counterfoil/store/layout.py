@@ -10,17 +10,19 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 # A recipe's layer needs these names too, because a dataset's recipe is read together with these
 # files.
-from counterfoil.plan.layout import Shard
 from counterfoil.recipe.names import EMBEDDINGS as EMBEDDINGS
 from counterfoil.recipe.names import LOCK as LOCK
 from counterfoil.recipe.names import RECIPE as RECIPE
 from counterfoil.recipe.names import ROWS as ROWS
 from counterfoil.recipe.names import TOKENS as TOKENS
 from counterfoil.store.messages import refusal
+
+if TYPE_CHECKING:
+    from counterfoil.plan.layout import Shard
 
 What = Literal["data", "rejected", "candidates"]
 WHATS: tuple[What, ...] = get_args(What)

@@ -33,7 +33,12 @@ class ClassifierKind(Protocol):
 
     def describe(self, name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts: ...
 
-    def load(self, name: str, device: str, classes: Sequence[RecipeClass]) -> Classifier: ...
+    def load(
+        self,
+        name: str,
+        device: str,
+        classes: Sequence[RecipeClass],
+    ) -> Classifier: ...
 
 
 # Maps the prefix of a name, before the colon, to its kind. A name without a prefix is timm's.
@@ -80,5 +85,10 @@ def _kind_of(name: str) -> ClassifierKind:
         # people do not write these
         known = [f"{kind}:" for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]
         where = f"model {name!r}"
-        raise refusal("unknown-model.classifier", where, prefix, known)
+        raise refusal(
+            "unknown-model.classifier",
+            where,
+            prefix,
+            known,
+        )
     return CLASSIFIER_KINDS[prefix]

@@ -89,7 +89,12 @@ def refuse_other_logits(
         taken = f"{head.weight.shape[1]} numbers to {len(head.bias)} outputs"
         given = f"{features.shape[-1]} numbers and {logits.shape[-1]} outputs"
         where = f"model {model!r}"
-        raise failure("failed-model.head", where, given, taken)
+        raise failure(
+            "failed-model.head",
+            where,
+            given,
+            taken,
+        )
     if not len(features):
         return
     weight = np.abs(head.weight.T).astype(np.float64)
@@ -100,7 +105,12 @@ def refuse_other_logits(
     allowed = TOLERANCE * float(magnitudes.max())
     if not difference <= allowed:  # also true for NaN
         where = f"model {model!r}"
-        raise failure("unmendable-model.more", where, difference, allowed)
+        raise failure(
+            "unmendable-model.more",
+            where,
+            difference,
+            allowed,
+        )
 
 
 def write_with_head(
@@ -126,7 +136,12 @@ def write_with_head(
     expected = tuple(layer.weight.shape)
     if expected != head.weight.shape:
         where = f"model {classifier.name!r}"
-        raise refusal("unmendable-model.shape", where, head.weight.shape, expected)
+        raise refusal(
+            "unmendable-model.shape",
+            where,
+            head.weight.shape,
+            expected,
+        )
     if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
         where = f"model {classifier.name!r}"
         raise refusal("unmendable-model.finite", where)
@@ -137,7 +152,14 @@ def write_with_head(
         with _beside(folder) as beside:
             made = beside / folder.name
             made.mkdir()
-            _write_files(made, classifier, layer, head, about, card)
+            _write_files(
+                made,
+                classifier,
+                layer,
+                head,
+                about,
+                card,
+            )
             loaded = of_timm.load(f"local-dir:{made}")  # as a user loads it
             same_input = loaded.input_key == classifier.input_key
             if not same_input or loaded.label_names != classifier.label_names:
@@ -188,7 +210,12 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
     else:
         reason = f"it is a {type(head).__name__}"
     where = f"model {classifier.name!r}"
-    raise refusal("unmendable-model.head", where, classifier.architecture, reason=reason)
+    raise refusal(
+        "unmendable-model.head",
+        where,
+        classifier.architecture,
+        reason=reason,
+    )
 
 
 def _probed(classifier: Classifier, device: str) -> tuple[Floats32, Floats32]:

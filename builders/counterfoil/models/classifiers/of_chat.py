@@ -154,7 +154,13 @@ class ChatClassifier(Classifier):
         order = self.ordered(image)
         question, options, meanings = self.question(order)
         by_letter = len(meanings) > 0
-        choice = self.judge.choose(image, question, options, meanings, likelihoods=by_letter)
+        choice = self.judge.choose(
+            image,
+            question,
+            options,
+            meanings,
+            likelihoods=by_letter,
+        )
         return class_scores(choice, order)
 
     def _several_at_once(self, images: Sequence[Any]) -> list[Floats]:
@@ -224,7 +230,12 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
         raise refusal("unmatched-classes.none", where)
     if len(classes) > MOST_CLASSES:
         where = f"model {name!r}"
-        raise refusal("unmatched-classes.many", where, len(classes), MOST_CLASSES)
+        raise refusal(
+            "unmatched-classes.many",
+            where,
+            len(classes),
+            MOST_CLASSES,
+        )
     outputs = _names(classes)
     alike = repeated_words(outputs) if len(outputs) > len(_LETTERS) else []
     if alike:
@@ -242,7 +253,15 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
         raise refusal("chat-server.classifier", where)
     count = len(outputs) + 1
     names = (*outputs, ANOTHER)
-    return ClassifierFacts(name, model, architecture, count, names, most_ranked=1, of_classes=True)
+    return ClassifierFacts(
+        name,
+        model,
+        architecture,
+        count,
+        names,
+        most_ranked=1,
+        of_classes=True,
+    )
 
 
 def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ChatClassifier:

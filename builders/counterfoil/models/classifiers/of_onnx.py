@@ -137,9 +137,19 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
     noise = np.random.default_rng(0).normal(size=(batch or 2, *shape))
     probe = noise.astype(np.float32)
     given = [entry.name for entry in session.outputs]
-    outputs = _run(session, probe, batch, given)
+    outputs = _run(
+        session,
+        probe,
+        batch,
+        given,
+    )
     shapes = {key: list(scores.shape) for key, scores in outputs.items()}
-    output = _output_of(name, deployed, shapes, len(probe))
+    output = _output_of(
+        name,
+        deployed,
+        shapes,
+        len(probe),
+    )
     evidence = ScaleEvidence()
     scores = outputs[output]
     evidence.add(scores.astype(np.float64))
@@ -148,7 +158,12 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
             break  # else logits may be between 0 and 1, or add up, by chance
         stronger = np.float32(strength) * probe[:, :, ::-1]
         images = np.ascontiguousarray(stronger)
-        answers = _run(session, images, batch, [output])
+        answers = _run(
+            session,
+            images,
+            batch,
+            [output],
+        )
         scores = answers[output]
         evidence.add(scores.astype(np.float64))
     scale = evidence.scale(network=True)
@@ -193,11 +208,23 @@ def _output_of(
     if fitting:
         first = json.dumps(fitting[0])
         where = f"model {name!r}"
-        raise refusal("unfit-model.outputs", where, fitting, first=first)
+        raise refusal(
+            "unfit-model.outputs",
+            where,
+            fitting,
+            first=first,
+        )
     given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
     called = "" if named_output is None else f" called {shown_setting(named_output)}"
     where = f"model {name!r}"
-    raise refusal("unfit-model.graph-scores", where, given, wanted, images=images, called=called)
+    raise refusal(
+        "unfit-model.graph-scores",
+        where,
+        given,
+        wanted,
+        images=images,
+        called=called,
+    )
 
 
 def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
@@ -223,7 +250,12 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         if kind.what == "detector":
             sentence = "missing-file.detector"
         where = f"model {name!r}"
-        raise refusal(sentence, where, folder, file=shlex.quote(str(file)))
+        raise refusal(
+            sentence,
+            where,
+            folder,
+            file=shlex.quote(str(file)),
+        )
     document = read_config(folder / CONFIG, name)
     if kind is not CLASSIFIERS:
         labels = document.get("label_names")
@@ -255,7 +287,13 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     return Deployed(
         file=file,
         document=document,
-        facts=ClassifierFacts(name, file.name, config.architecture, len(labels), labels),
+        facts=ClassifierFacts(
+            name,
+            file.name,
+            config.architecture,
+            len(labels),
+            labels,
+        ),
         input_key=input_key_of(processor),
         input_size=None,
         prepare=partial(prepared_by, name, processor),
@@ -275,7 +313,12 @@ def _input_of(
     dimensions = inputs[0].shape if len(inputs) == 1 else []
     if len(dimensions) != 4 or inputs[0].type not in FLOAT_TYPES:
         where = f"model {name!r}"
-        raise refusal("unfit-model.graph-input", where, input_words(inputs), "n")
+        raise refusal(
+            "unfit-model.graph-input",
+            where,
+            input_words(inputs),
+            "n",
+        )
     prepared = deployed.input_size
     if prepared is None:
         from PIL import Image
@@ -301,7 +344,12 @@ def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[i
         if isinstance(side, int) and side != given:
             taken = list(dimensions[1:])
             where = f"model {name!r}"
-            raise refusal("unfit-model.size", where, taken, list(prepared))
+            raise refusal(
+                "unfit-model.size",
+                where,
+                taken,
+                list(prepared),
+            )
 
 
 def _run(

@@ -85,7 +85,13 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
         if folder is not None:
             refuse_odd_clip(name, folder)
     outputs = unique_output_names(classes)
-    return ClassifierFacts(name, f"{model}/{weights or ''}", architecture, len(outputs), outputs)
+    return ClassifierFacts(
+        name,
+        f"{model}/{weights or ''}",
+        architecture,
+        len(outputs),
+        outputs,
+    )
 
 
 def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ZeroShotClassifier:
@@ -151,5 +157,11 @@ def _named(name: str) -> tuple[str, str | None]:
     architecture, _, tag = rest.partition("/")
     who = f"model {name!r}"
     hint = "Write open_clip:ARCH/TAG, such as open_clip:ViT-B-32/laion2b_s34b_b79k."
-    refuse_unknown_weights(architecture, tag, who, who, hint)
+    refuse_unknown_weights(
+        architecture,
+        tag,
+        who,
+        who,
+        hint,
+    )
     return architecture, tag

@@ -415,7 +415,13 @@ class _ClassTexts:
         return cls(
             Spellings((str, names), (_plain, names), (_number, names)),
             Spellings((str, ids), (_plain, ids), (_number, ids)),
-            Spellings((str, names), (str, ids), (_plain, names), (_plain, ids), numbered),
+            Spellings(
+                (str, names),
+                (str, ids),
+                (_plain, names),
+                (_plain, ids),
+                numbered,
+            ),
             have_numbers,
         )
 
@@ -439,7 +445,13 @@ def read_labels(
             missing.add(text)
         elif text != ANOTHER:
             values.append(text)
-    matched, note = _matched_values(values, column, classes, texts, where)
+    matched, note = _matched_values(
+        values,
+        column,
+        classes,
+        texts,
+        where,
+    )
     if Spellings.SEVERAL in matched:
         several = values[matched.index(Spellings.SEVERAL)]
         raise refusal("invalid-predictions.two-classes", where, several, column=column)
@@ -452,7 +464,13 @@ def read_labels(
     lines = sum(counts[text] for text in unknown)
     absent = [label for output, label in enumerate(classes) if output not in matched]
     if absent:
-        problem = message("unmatched-classes.never", where, lines, never=len(absent), column=column)
+        problem = message(
+            "unmatched-classes.never",
+            where,
+            lines,
+            never=len(absent),
+            column=column,
+        )
         compared = "\n".join(side_by_side(absent, unknown, ()))
         raise UserError(problem.with_end(f"\n{compared}"))
     counted = [f"{text[:40]!r} ({counts[text]:,})" for text in unknown]
@@ -489,7 +507,14 @@ def _matched_values(
     both_fit = fit_names and fit_ids and as_names != as_ids
     if both_fit and (column_of_ids or texts.have_numbers):
         if Spellings.SEVERAL not in (*as_names, *as_ids):
-            raise _two_readings(values, as_names, as_ids, column, classes, where)
+            raise _two_readings(
+                values,
+                as_names,
+                as_ids,
+                column,
+                classes,
+                where,
+            )
         return as_ids if Spellings.SEVERAL in as_names else as_names, ""
     # Names come first, but not in a column of ids that ids fit.
     if fit_names and not column_of_ids:
@@ -684,12 +709,30 @@ class _Described:
         kind = (name, str(table.path), "predictions")
         if columns.answer is None:
             facts = ClassifierFacts(*kind, len(columns.outputs), columns.outputs)
-            return cls(table, columns, facts, {}, None)
+            return cls(
+                table,
+                columns,
+                facts,
+                {},
+                None,
+            )
         counts = _counts(table, columns)
         labels = read_labels(counts, columns.answer, classes, f"{table.who}: {table.path}")
         outputs = (*unique_output_names(classes), ANOTHER)
-        facts = ClassifierFacts(*kind, len(outputs), outputs, most_ranked=1, of_classes=True)
-        return cls(table, columns, facts, counts, labels)
+        facts = ClassifierFacts(
+            *kind,
+            len(outputs),
+            outputs,
+            most_ranked=1,
+            of_classes=True,
+        )
+        return cls(
+            table,
+            columns,
+            facts,
+            counts,
+            labels,
+        )
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:

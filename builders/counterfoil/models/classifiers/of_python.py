@@ -202,7 +202,13 @@ def classifier_of(
         score_scale=scale,
         read=read,
     )
-    facts = ClassifierFacts(name, name, first.architecture, outputs, names)
+    facts = ClassifierFacts(
+        name,
+        name,
+        first.architecture,
+        outputs,
+        names,
+    )
     return facts, classifier
 
 
@@ -465,7 +471,13 @@ class HandedOver:
             if first is None:
                 where = f"model {self.name!r}"
                 raise failure("unfit-input.none", where)
-            self._known = classifier_of(self.name, self.model, self.transform, first, more=shown)
+            self._known = classifier_of(
+                self.name,
+                self.model,
+                self.transform,
+                first,
+                more=shown,
+            )
         return self._known
 
 

@@ -189,7 +189,11 @@ def _locate(name: str) -> _TimmFiles:
         if not file.exists():
             where = f"model {name!r}"
             raise refusal(
-                "missing-file.config", where, folder, "config.json", what="a folder of a timm model"
+                "missing-file.config",
+                where,
+                folder,
+                "config.json",
+                what="a folder of a timm model",
             )
         _local_weights(name, folder)
     elif source == "hf-hub":
@@ -224,7 +228,13 @@ def _locate(name: str) -> _TimmFiles:
         if listed is None or not listed.num_classes:
             where = f"model {name!r}"
             raise refusal("unfit-model.headless", where)
-        facts = ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None)
+        facts = ClassifierFacts(
+            name,
+            resolved,
+            architecture,
+            int(listed.num_classes),
+            None,
+        )
         return _TimmFiles(facts)
     config = checked_config(name, read_config(file, name))
     facts = config.facts(name, resolved)
@@ -273,7 +283,13 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
     except RuntimeError as error:
         if "state_dict" not in str(error):
             raise
-        raise weights_misfit(name, file, weights, expected, config.num_classes) from error
+        raise weights_misfit(
+            name,
+            file,
+            weights,
+            expected,
+            config.num_classes,
+        ) from error
     # timm keeps its arguments in the module, so the module would hold the weights twice.
     module.pretrained_cfg.pop("state_dict", None)
     refuse_infinite(name, module)

@@ -138,7 +138,13 @@ class TransformersConfig:
     def facts(self, name: str) -> ClassifierFacts:
         labels = self.label_names
         resolved = name.removeprefix(TRANSFORMERS)
-        return ClassifierFacts(name, resolved, self.architecture, len(labels), labels)
+        return ClassifierFacts(
+            name,
+            resolved,
+            self.architecture,
+            len(labels),
+            labels,
+        )
 
     def fields(self, name: str, module: Any, device: str) -> dict[str, Any]:
         """Return the fields that every model has, with the model in eval mode on `device`."""
