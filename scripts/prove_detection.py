@@ -24,7 +24,7 @@ import numpy as np
 
 import proving
 from counterfoil.detection_stats import (
-    MEASURES,
+    COCO_MEASURES,
     DetectorScores,
     Matches,
     average_precision,
@@ -187,7 +187,7 @@ def _exact(
 
     def of(matches: Matches, score: float) -> DetectorScores:
         whole = average_precision(matches)
-        values = {name: exact(float(whole.measure(name))) for name in MEASURES}
+        values = {name: exact(float(whole.measure(name))) for name in COCO_MEASURES}
         return DetectorScores(values | {"F1": exact(image_f1(matches, score).mean())}, ())
 
     return {name: [of(group, scores[name]) for group in groups] for name, groups in matches.items()}
@@ -227,7 +227,7 @@ def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
         objects, detections, images, categories = hostile_set(rng)
         scores = average_precision(match_detections(objects, detections, images, categories))
         reference = pycocotools_scores(objects, detections, images, categories)
-        measures = np.array([scores.measure(name) for name in MEASURES])
+        measures = np.array([scores.measure(name) for name in COCO_MEASURES])
         pairs = (
             (scores.precision, reference.precision),
             (scores.recall, reference.recall),

@@ -10,7 +10,7 @@ from scipy import stats
 
 from counterfoil import detection_stats
 from counterfoil.detection_stats import (
-    MEASURES,
+    COCO_MEASURES,
     Detections,
     DetectorScores,
     Matches,
@@ -39,7 +39,7 @@ def test_scores_are_those_of_pycocotools(sets: int) -> None:
         reference = pycocotools_scores(objects, detections, images, categories)
         np.testing.assert_allclose(scores.precision, reference.precision, rtol=0, atol=1e-12)
         np.testing.assert_allclose(scores.recall, reference.recall, rtol=0, atol=1e-12)
-        measures = [scores.measure(name) for name in MEASURES]
+        measures = [scores.measure(name) for name in COCO_MEASURES]
         np.testing.assert_allclose(measures, reference.measures, rtol=0, atol=1e-12)
         crowds += objects.crowd.any()
         ties += len(np.unique(detections.score)) < len(detections.score)
@@ -96,7 +96,7 @@ def test_weights_are_repeated_images() -> None:
                 drawn.precision[..., number], plain.precision, rtol=0, atol=1e-12
             )
             np.testing.assert_allclose(drawn.recall[..., number], plain.recall, rtol=0, atol=1e-12)
-            for name in MEASURES:
+            for name in COCO_MEASURES:
                 np.testing.assert_allclose(
                     drawn.measure(name)[number], plain.measure(name), rtol=0, atol=1e-12
                 )

@@ -38,7 +38,7 @@ AREAS: dict[str, tuple[float, float]] = {
 
 # Each measure averages over categories: precision or recall, in a range of areas, at some IoU
 # thresholds.
-MEASURES: dict[str, tuple[str, str, slice]] = {
+COCO_MEASURES: dict[str, tuple[str, str, slice]] = {
     "AP": ("precision", "all", slice(None)),
     "AP50": ("precision", "all", slice(0, 1)),
     "AP75": ("precision", "all", slice(5, 6)),
@@ -370,13 +370,13 @@ class AveragePrecision:
     recall: Floats
 
     def measure(self, name: str) -> Floats:
-        """Return one of `MEASURES`, () or (r,): the mean over categories that have objects; NaN if
+        """Return one of `COCO_MEASURES`, () or (r,): the mean over categories that have objects; NaN if
         none has."""
         return mean_of_finite(self.by_category(name))
 
     def by_category(self, name: str) -> Floats:
-        """Return one of `MEASURES` for each category, (k,) or (k, r)."""
-        of, area, thresholds = MEASURES[name]
+        """Return one of `COCO_MEASURES` for each category, (k,) or (k, r)."""
+        of, area, thresholds = COCO_MEASURES[name]
         index = list(AREAS).index(area)
         values = getattr(self, of)[:, index, thresholds]
         return values.mean(axis=1)
@@ -548,7 +548,7 @@ def image_f1(matches: Matches, score: float) -> Floats:
 
 @dataclass(frozen=True)
 class DetectorScores:
-    """A detector's scores on some images: each of `MEASURES` and F1 by its name, and the AP of each
+    """A detector's scores on some images: each of `COCO_MEASURES` and F1 by its name, and the AP of each
     category.
 
     A value that needs an object is NaN if there is none.
@@ -586,7 +586,7 @@ def bootstrap_scores(
     scores = average_precision(matches)
     halves = average_precision(matches, units.halves(seed))
     draws = {}
-    for name in MEASURES:
+    for name in COCO_MEASURES:
         draws[name] = np.empty((matches.categories, replicates), np.float32)
     f1 = image_f1(matches, f1_score)
     f1_draws = np.empty((1, replicates))
@@ -614,7 +614,7 @@ def bootstrap_scores(
         )
 
     measures = {}
-    for name, (_, area, _) in MEASURES.items():
+    for name, (_, area, _) in COCO_MEASURES.items():
         images, whole = _object_units(matches, areas.index(area), units)
         measures[name] = mean(name, slice(None), images, whole)
     images, _ = _object_units(matches, 0, units)

@@ -14,13 +14,13 @@ from pycocotools.cocoeval import COCOeval
 
 from counterfoil.detection_stats import Detections, Objects
 
-# Where its twelve numbers have what MEASURES lists, by its order.
+# Where its twelve numbers have what COCO_MEASURES lists, by its order.
 _MEASURES = (0, 1, 2, 3, 4, 5, 8)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """precision, recall: (categories, areas, thresholds). measures: in the order of MEASURES. NaN
+    """precision, recall: (categories, areas, thresholds). measures: in the order of COCO_MEASURES. NaN
     for its -1."""
 
     precision: NDArray[np.float64]

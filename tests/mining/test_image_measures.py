@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from counterfoil.mining.slice_columns import MEASURES, jpeg_quality, measure_image
+from counterfoil.mining.slice_columns import IMAGE_MEASURES, jpeg_quality, measure_image
 
-NAMES = [measure.name for measure in MEASURES]
+NAMES = [measure.name for measure in IMAGE_MEASURES]
 PLAIN = Image.new("RGB", (60, 30), (200, 100, 0))
 GRAIN = Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8))
 
@@ -64,12 +64,12 @@ def test_the_quality_is_the_one_that_pillow_saved_with(quality: int) -> None:
 
 
 def test_numbers_are_shown_once_with_their_unit() -> None:
-    brightness = MEASURES[NAMES.index("brightness")]
-    size = MEASURES[NAMES.index("size")]
+    brightness = IMAGE_MEASURES[NAMES.index("brightness")]
+    size = IMAGE_MEASURES[NAMES.index("size")]
     assert (
         brightness.words(61.6) == "62 of 255" and brightness.words(80.2, 41.4) == "41 to 80 of 255"
     )
     assert (
         size.words(150_000) == "150,000 pixels"
-        and MEASURES[NAMES.index("width divided by height")].words(0.75) == "0.75"
+        and IMAGE_MEASURES[NAMES.index("width divided by height")].words(0.75) == "0.75"
     )

@@ -58,7 +58,7 @@ class ImageMeasure:
         return " to ".join(dict.fromkeys(ends)) + self.unit
 
 
-MEASURES = (
+IMAGE_MEASURES = (
     ImageMeasure("brightness", "dark", "bright", " of 255"),
     ImageMeasure("contrast", "low in contrast", "rich in contrast", " of 255"),
     ImageMeasure("saturation", "pale", "colourful", " of 255"),
@@ -71,7 +71,7 @@ MEASURES = (
 
 
 def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
-    """Return the measures of an RGB image and of its file, in the order of `MEASURES`.
+    """Return the measures of an RGB image and of its file, in the order of `IMAGE_MEASURES`.
 
     brightness, contrast: the mean and the standard deviation of the luma (ITU-R BT.601).
     saturation: the mean of the saturation in HSV.
@@ -161,7 +161,7 @@ def slice_columns(
             f"images were not grouped by the classifier's own features: {'; '.join(error.problems)}"
         )
         features = np.zeros((images, 0))
-    measures = tuple(MEASURES[index] for index in varied.tolist())
+    measures = tuple(IMAGE_MEASURES[index] for index in varied.tolist())
     columns = SliceColumns(measures, shifts, features.shape[1])
     parts = [measured[:, varied], of_shift, features]
     values = np.concatenate(parts, axis=1)
@@ -171,7 +171,7 @@ def slice_columns(
 def _measured(audited: Audited) -> Floats:
     """Return the measures of the audited images, (n, measures). An image that cannot be decoded has
     NaN."""
-    unmeasured = (np.nan,) * len(MEASURES)
+    unmeasured = (np.nan,) * len(IMAGE_MEASURES)
     measures = []
     for part in audited.parts:
         stage = f"{part.name}: measuring images"

@@ -39,7 +39,7 @@ ACCURACY = "compared_accuracy"
 ONLY_RIGHT = "only_right"
 DIFFERENT_ANSWERS = "different_answers"
 LARGEST_DIFFERENCE = "largest_difference"
-MEASURES = (
+MEASURE_FACTS = (
     MeasureFacts(GAIN, "Gain", "points", "Accuracy less that of `against`, averaged over classes."),
     MeasureFacts(
         DROP_GAIN,
@@ -378,6 +378,6 @@ SHOWN = Shown(
     _terminal,
     file="compare.csv",
     csv=compare_csv,
-    measures=MEASURES,
+    measures=MEASURE_FACTS,
     private=True,
 )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 KID = "kid"
 FID = "fid"
 _FROM = "from the source's images of the same classes, in the features of a model"
-MEASURES = (
+MEASURE_FACTS = (
     MeasureFacts(KID, "KID", "plain", f"Kernel distance {_FROM}; unbiased, so it may be negative."),
     MeasureFacts(FID, "FID", "plain", f"Fréchet distance {_FROM}; too high with few images."),
 )
@@ -273,7 +273,7 @@ SHOWN = Shown(
     _section,
     _terminal,
     _card,
-    measures=MEASURES,
+    measures=MEASURE_FACTS,
     skipped=lambda results: [
         f"No distances in the features of {distance.features}: {distance.skipped}"
         for distance in results.distances

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RATE = "failure_rate"
 BASE_RATE = "base_failure_rate"
 DIFFERENCE = "failure_difference"
-MEASURES = (
+MEASURE_FACTS = (
     MeasureFacts(
         RATE,
         "Failure rate",
@@ -316,6 +316,6 @@ SHOWN = Shown(
     _terminal,
     file=_FILE,
     csv=failure_rates_csv,
-    measures=MEASURES,
+    measures=MEASURE_FACTS,
     public=_public,
 )

@@ -28,7 +28,7 @@ LABEL_ERROR = "label_error"
 SELECTED_AS_CLASS = "selected_as_class"
 SELECTED_AS_SHIFT = "selected_as_shift"
 _PEOPLE = "How often people select images, averaged over images, "
-MEASURES = (
+MEASURE_FACTS = (
     MeasureFacts(
         DISAGREEMENT,
         "Disagreement",
@@ -376,6 +376,6 @@ SHOWN = Shown(
     lambda results, most_models: (
         labels_text(results.label_checks).splitlines() if results.label_checks else []
     ),
-    measures=MEASURES,
+    measures=MEASURE_FACTS,
     private=True,
 )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from counterfoil.report.results import Results
 
 ACCURACY = "published_accuracy"
-MEASURES = (
+MEASURE_FACTS = (
     MeasureFacts(
         ACCURACY,
         "Published accuracy",
@@ -156,7 +156,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 SHOWN = Shown(
     "figures",
     _section,
-    measures=MEASURES,
+    measures=MEASURE_FACTS,
     public=lambda facts, called: replace(
         facts, models={called(name): shown for name, shown in facts.models.items()}
     ),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VALIDATION = "validation"
 VALIDATION_BASE = "validation_base"
 VALIDATION_GAP = "validation_gap"
-MEASURES = (
+MEASURE_FACTS = (
     MeasureFacts(
         VALIDATION,
         "Validation accuracy",
@@ -383,7 +383,7 @@ SHOWN = Shown(
     lambda results, most_models: [note] if (note := reference_note(results)) else [],
     _card,
     reference_warnings,
-    measures=MEASURES,
+    measures=MEASURE_FACTS,
     # The reason may name a path of this machine.
     public=lambda facts, called: replace(
         facts, skipped=facts.skipped and "it was not available", left_out={}

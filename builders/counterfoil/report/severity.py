@@ -63,7 +63,7 @@ _DROP = "Base accuracy less accuracy at `at`"
 _TEN = "The level where the drop, made to rise, first reaches ten points"
 _FAILED = "The share of trajectories right at the base that have failed by `at`"
 _PAIR = "of the model less that of `against`"
-MEASURES = (
+MEASURE_FACTS = (
     MeasureFacts(
         ACCURACY,
         "Accuracy by level",
@@ -490,4 +490,4 @@ def _card(results: Results) -> CardSection | None:
     )
 
 
-SHOWN = Shown("drops", _section, _terminal, _card, measures=MEASURES)
+SHOWN = Shown("drops", _section, _terminal, _card, measures=MEASURE_FACTS)

@@ -32,7 +32,7 @@ TRANSFER = "transfer"
 ON_BASE = "transfer_base"
 BESIDE = "transfer_beside"
 _FAILS = "How often the model fails, by the failure rule `at`, on"
-MEASURES = (
+MEASURE_FACTS = (
     MeasureFacts(
         TRANSFER, "Transfer", "percent", f"{_FAILS} images that the judge `against` got wrong."
     ),
@@ -376,6 +376,6 @@ SHOWN = Shown(
     _card,
     file=_FILE,
     csv=transfer_csv,
-    measures=MEASURES,
+    measures=MEASURE_FACTS,
     public=_public,
 )

@@ -16,13 +16,13 @@ from counterfoil.mining.hypotheses import (
     SliceColumns,
 )
 from counterfoil.mining.methods.slices import PROMISING_P, find_slices
-from counterfoil.mining.slice_columns import MEASURES
+from counterfoil.mining.slice_columns import IMAGE_MEASURES
 from counterfoil.recipe.schema_mine import Mine, SlicesSettings
 from counterfoil.stats import score_test
 
 CLASSES = 3
 WIDTH = 6
-COLUMNS = SliceColumns(MEASURES[:2], ("fog",), WIDTH)
+COLUMNS = SliceColumns(IMAGE_MEASURES[:2], ("fog",), WIDTH)
 # Added to the failure rate of 15 %: features (n, width) and labels (n,) to (n,).
 Planted = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from counterfoil.arrays import Floats
 from counterfoil.detection_stats import (
-    MEASURES,
+    COCO_MEASURES,
     Detections,
     DetectorScores,
     Matches,
@@ -45,7 +45,7 @@ from counterfoil.trajectory_stats import rising_reaches
 
 REPLICATES = 1000
 F1 = "F1"
-NAMES = (*MEASURES, F1)
+NAMES = (*COCO_MEASURES, F1)
 MPC = "mPC"
 RPC = "rPC"
 BY_CATEGORY = "category_AP"

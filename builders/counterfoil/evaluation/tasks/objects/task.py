@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.arrays import Ints
-from counterfoil.detection_stats import MEASURES, Detections, Objects
+from counterfoil.detection_stats import COCO_MEASURES, Detections, Objects
 from counterfoil.documents import csv_text
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
@@ -215,7 +215,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         return f"finds next to nothing on the base (AP {format_percent(base or 0.0)})"
 
     def sections(self, results: Results) -> Iterator[ReportSection]:
-        measures = [name for name in (*MEASURES, F1) if name not in SIZES]
+        measures = [name for name in (*COCO_MEASURES, F1) if name not in SIZES]
         yield group_section(results, measures, ("AP", "AP50", F1), title="Every group")
         yield from severity_section(results, CURVE)
         yield from compared_section(
