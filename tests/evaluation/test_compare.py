@@ -486,7 +486,7 @@ def test_what_cannot_be_compared_is_reported(
     sharp = models["sharp"]
     with refuses("invalid-option", "compare"):
         evaluate(dataset, compare=(sharp, sharp), out=tmp_path, device="cpu")
-    with refuses("unknown-model", "compare", "'nine'"):
+    with refuses("unlisted-model", "compare", "'nine'"):
         evaluate(
             dataset,
             {"mine": sharp, "none": models["no_red"]},
@@ -495,7 +495,7 @@ def test_what_cannot_be_compared_is_reported(
         )
     listed = tmp_path / "list.txt"
     listed.write_text(f"{models['no_red']}\n")
-    with refuses("unknown-model", "compare", "list.txt"):
+    with refuses("unlisted-model", "compare", "list.txt"):
         evaluate(dataset, compare=(str(listed), sharp), out=tmp_path, device="cpu")
 
 

@@ -257,7 +257,7 @@ def test_images_of_a_folder_are_reported_by_their_paths(
     }
     assert frame["class"].tolist() == ["green"] * 2 and frame["answered"].tolist() == ["blue"] * 2
     assert frame["confidence"].is_monotonic_decreasing
-    with refuses("unknown-model", "model", "'other'"):
+    with refuses("unlisted-model", "model", "'other'"):
         photographed.failures("other")
 
 

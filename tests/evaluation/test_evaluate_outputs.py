@@ -173,7 +173,7 @@ def test_what_cannot_answer_over_the_classes_alone_is_refused(
 ) -> None:
     answers = tmp_path / "answers.csv"
     answers.write_text("key,label\nbase_00_00000,red\n")
-    with refuses("unfit-model", None, "its answers among the classes alone are unknown"):
+    with refuses("unusable-model", None, "its answers among the classes alone are unknown"):
         evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="classes")
     with refuses("invalid-option", "outputs", "expected all or classes"):
         evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="some")  # type: ignore[arg-type]

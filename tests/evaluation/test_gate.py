@@ -846,7 +846,7 @@ def test_a_gate_that_judges_nobody_is_refused(weather: Path, tmp_path: Path) -> 
         evaluate(
             weather, ["lab:resnet14t"], gate=["worse_than(lab:resnet14t, any) <= 2"], **options
         )
-    with refuses("unknown-model", "gate", "'old'"):
+    with refuses("unlisted-model", "gate", "'old'"):
         evaluate(weather, {"new": "lab:resnet10t"}, gate=["worse_than(old, any) <= 2"], **options)
     refused = CliRunner().invoke(app, ["evaluate", str(weather), "--allow-undecided"])
     assert isinstance(refused.exception, UserError)

@@ -297,9 +297,9 @@ class TestVersion:
         assert resumed < sum(batch_sizes) - resumed
 
     def test_what_is_none_is_refused(self, folder: Path, batch_sizes: list[int]) -> None:
-        with refuses("unknown-model", "version", "'mime'"):
+        with refuses("unlisted-model", "version", "'mime'"):
             self.score(batch_sizes, version={"mime": "1"})
-        with refuses("unfit-model", "version of model 'mine'", "found ' ', expected a text"):
+        with refuses("unusable-model", "version of model 'mine'", "found ' ', expected a text"):
             self.score(batch_sizes, version=" ")
 
 

@@ -37,9 +37,9 @@ def test_a_sentence_and_its_advice_can_be_said(name: str) -> None:
 
 
 def test_a_problem_of_a_model_names_it() -> None:
-    refused = refusal("missing-file.config", "model 'x'", "a", "b.json", what="a model")
+    refused = refusal("missing-model-file.config", "model 'x'", "a", "b.json", what="a model")
     (problem,) = refused.problems
-    assert problem == "model 'x': a has no b.json, so it is not a model [missing-file]"
+    assert problem == "model 'x': a has no b.json, so it is not a model [missing-model-file]"
     assert (problem.path, refused.hint) == ("model 'x'", "Name another folder.")
     failed = failure("failed-model.changed", "model 'x'")
     assert str(failed.problems[0]).startswith("model 'x': changed while the run started")

@@ -551,7 +551,7 @@ def labelled_subject(
     no group."""
     names = images.group_names
     if base is not None and base not in names:
-        raise refusal("unknown-group.group", source, base, names)
+        raise refusal("unmeasured-group.group", source, base, names)
     if classes is None:
         own_classes = []
         for label, name in enumerate(images.class_names or ()):

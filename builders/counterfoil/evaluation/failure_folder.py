@@ -107,7 +107,7 @@ def failures_frame(
 
     if model is not None:
         if model not in models:
-            raise refusal("unknown-model.evaluated", "model", model, models)
+            raise refusal("unlisted-model.evaluated", "model", model, models)
         models = [model]
     try:
         with open_regular(predictions) as opened:

@@ -471,18 +471,18 @@ def name_problems(line: GateLine, subject: Subject, classes: NamedClasses) -> It
     elif not line.every and line.group not in group_indices:
         known = list(group_indices)
         hint = did_you_mean(line.group, [*known, ANY]) or f"; groups are {format_list(known, 20)}"
-        yield message("unknown-group.line", None, line.group, hint=hint, images=subject.name)
+        yield message("unmeasured-group.line", None, line.group, hint=hint, images=subject.name)
     elif line.measure in DROPS and not line.every and group_indices[line.group] == 0:
         yield message("unfit-line.base-group", None, line.group)
     if line.class_name:
         count = len(labels_named(line.class_name, classes))
         if count > 1:
-            yield message("unknown-group.classes", None, line.class_name, count=count)
+            yield message("unmeasured-group.classes", None, line.class_name, count=count)
         elif not count:
             names = [cls.name for cls in classes]
             hint = did_you_mean(line.class_name, names) or f"; classes are {format_list(names, 20)}"
             yield message(
-                "unknown-group.class", None, line.class_name, hint=hint, images=subject.name
+                "unmeasured-group.class", None, line.class_name, hint=hint, images=subject.name
             )
 
 

@@ -16,7 +16,7 @@ missing-model: No model is named, or none that can be judged.
   judged: the gate judges no model: every model is one that a line compares with
     > Name another with --models.
 
-unknown-model: A model that is none of those that are named, given or evaluated.
+unlisted-model: A model that is none of those that are named, given or evaluated.
   '{found}' is none of the models{hint}
   compare: '{found}' is none of the models{hint}
     > As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original.
@@ -35,7 +35,7 @@ model-list: A list of models that cannot be read, or a line of it that is not a 
   list: found {found!q}, but a list cannot name another list
   name: found {found!q}, expected one name per line and nothing else
 
-unfit-model: A model that cannot do what an option asks of it, or its name or version.
+unusable-model: A model that cannot do what an option asks of it, or its name or version.
   name: expected a printable text as its name
   version: found {found!r:.80}, expected a text such as '1'
   classes: gives one answer an image: its answers among the classes alone are unknown
@@ -159,7 +159,7 @@ unfit-line: A line of a gate that the images or the kind of models cannot answer
 gate-failed: A line of a gate that the model does not meet.
   {found}
 
-unknown-group: A group, a shift or a class that the images do not have.
+unmeasured-group: A group, a shift or a class that the images do not have.
   group: has no group '{found}'{hint}
     > It has: {expected:first}.
   line: {images} has no shift or group '{found}'{hint}

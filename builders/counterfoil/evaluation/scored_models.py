@@ -104,7 +104,7 @@ def models_by_name(
         problems = Problems(message)
         for name in against:
             if name not in models:
-                problems.add("unknown-model", "gate", name, models)
+                problems.add("unlisted-model", "gate", name, models)
     else:
         words = [models] if isinstance(models, str | Path) else list(models or ())
         named, problems = named_models(words)
@@ -216,7 +216,7 @@ def given_models(
     ):
         for name in by_model if isinstance(by_model, Mapping) else ():
             if name not in known:
-                errors.append(refusal("unknown-model.callable", what, name, known))
+                errors.append(refusal("unlisted-model.callable", what, name, known))
     given: dict[str, GivenModel] = {}
     for name, model in models.items():
         own_transform = transform.get(name) if isinstance(transform, Mapping) else transform
@@ -241,9 +241,9 @@ def _given(
     subject: Subject,
 ) -> GivenModel:
     if not isinstance(name, str) or not name.isprintable() or not name.strip():
-        raise refusal("unfit-model.name", f"model {str(name)[:80]!r}")
+        raise refusal("unusable-model.name", f"model {str(name)[:80]!r}")
     if version is not None and (not isinstance(version, str) or not version.strip()):
-        raise refusal("unfit-model.version", f"version of model {name!r}", str(version))
+        raise refusal("unusable-model.version", f"version of model {name!r}", str(version))
     if isinstance(model, str) and model.startswith(PYTHON):
         model, imported_transform = import_model(model)
         transform = imported_transform or transform
@@ -296,7 +296,7 @@ def _class_orders(
     problems = Problems(message)
     for name, value in requested.items():
         if name not in stands_for:
-            problems.add("unknown-model.order", _CLASS_ORDER, name, stands_for)
+            problems.add("unlisted-model.order", _CLASS_ORDER, name, stands_for)
         elif name in named:
             problems.add("class-order.named", _CLASS_ORDER, name)
         else:
@@ -415,12 +415,12 @@ def choose_models(
     if way == "classes":
         for name, class_map in maps.items():
             if class_map.most_ranked is not None:
-                problems.add("unfit-model.classes", f"model {name!r}")
+                problems.add("unusable-model.classes", f"model {name!r}")
         problems.refuse()
     maps = {name: class_map.answered_both_ways(way) for name, class_map in maps.items()}
     for name in compare or ():
         if name not in names:
-            problems.add("unknown-model.compare", "compare", name, names)
+            problems.add("unlisted-model.compare", "compare", name, names)
     problems.refuse()
     named_ones = {name: model for name, model in stands_for.items() if isinstance(model, str)}
     mended = mended_notes(named_ones)
@@ -458,12 +458,12 @@ def _scales(
     problems = []
     for name in given:
         if name not in names:
-            problems.append(message("unknown-model", _SCORES_ARE, name, names))
+            problems.append(message("unlisted-model", _SCORES_ARE, name, names))
     for scale in {*given.values()} - {*SCALES}:
         problems.append(message("invalid-option", _SCORES_ARE, f"{scale:.60}", known))
     for name in given:
         if name in without_scores and isinstance(requested, Mapping):
-            problems.append(message("unfit-model.scores", _SCORES_ARE, name))
+            problems.append(message("unusable-model.scores", _SCORES_ARE, name))
     if problems:
         errors.append(UserError(problems, f"Scores are {known}."))
     with_scores = maps.keys() - without_scores
@@ -486,10 +486,10 @@ def _named_and_given(
         problems = Problems(message)
         for name in compare or ():
             if name not in models:
-                problems.add("unknown-model.compare", "compare", name, models)
+                problems.add("unlisted-model.compare", "compare", name, models)
         for name in against:
             if name not in models:
-                problems.add("unknown-model", "gate", name, models)
+                problems.add("unlisted-model", "gate", name, models)
         problems.refuse()
         given = given_models(models, subject, options)
         named: NamedModels = dict.fromkeys(given)

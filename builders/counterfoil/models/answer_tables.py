@@ -375,7 +375,7 @@ def _opened(path: Path, who: str) -> Iterator[BufferedReader]:
                 raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
             yield file
     except FileNotFoundError as error:
-        raise refusal("missing-file.named", who, path) from error
+        raise refusal("missing-model-file.named", who, path) from error
     except UnfitFile as error:
         raise refusal("unreadable-model.file", where, error) from error
     except (

@@ -263,7 +263,9 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
     sizes."""
     if not (folder / CONFIG).is_file():
         where = f"model {model!r}"
-        raise refusal("missing-file.config", where, folder, CONFIG, what="an open_clip folder")
+        raise refusal(
+            "missing-model-file.config", where, folder, CONFIG, what="an open_clip folder"
+        )
     config = read_config(folder / CONFIG, model)
     towers = config.get("model_cfg", config)
     document = {"model_cfg": towers, "preprocess_cfg": config.get("preprocess_cfg") or None}

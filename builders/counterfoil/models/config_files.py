@@ -260,7 +260,7 @@ def checked_processor(
                 if not key.startswith("_") and key != "processor_class"
             }
     where = f"model {model!r}"
-    raise refusal("missing-file.processor", where, folder, PROCESSORS[1])
+    raise refusal("missing-model-file.processor", where, folder, PROCESSORS[1])
 
 
 def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:

@@ -203,7 +203,9 @@ def _source(name: str) -> str:
         return repository
     if not (folder / INDEX).is_file():
         where = f"model {name!r}"
-        raise refusal("missing-file.config", where, folder, INDEX, what="a diffusers pipeline")
+        raise refusal(
+            "missing-model-file.config", where, folder, INDEX, what="a diffusers pipeline"
+        )
     return str(folder)
 
 

@@ -70,7 +70,7 @@ untrusted-name: A folder, an address or code that a dataset's recipe names, and 
     > Name it with --models too (mine: --target), or pass it in from Python. A gate does not judge
       what it compares with.
 
-missing-file: A file of a model that is not in its folder or repository.
+missing-model-file: A file of a model that is not in its folder or repository.
   named: there is no file {found}
     > Correct the path.
   folder: there is no folder {found}

@@ -119,7 +119,7 @@ def local_folder(name: str) -> Path | None:
     folder = named_path(resolved.removeprefix(LOCAL))
     if not folder.is_dir():
         where = f"model {name!r}"
-        raise refusal("missing-file.folder", where, folder)
+        raise refusal("missing-model-file.folder", where, folder)
     return folder
 
 

@@ -301,7 +301,7 @@ def _tokenizer_files(
         names = _OLDER_TOKENIZER
     if any(model_files.file(name) is None for name in names):
         where = f"model {model!r}"
-        raise refusal("missing-file.tokenizer", where, model_files.folder, TOKENIZER)
+        raise refusal("missing-model-file.tokenizer", where, model_files.folder, TOKENIZER)
     files = {name: _read(model, model_files, name, _MOST_TOKENIZER_BYTES) for name in names}
     try:
         tokenizer = parse_json(files.get(TOKENIZER, b"{}"))

@@ -83,7 +83,7 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
         if not (folder / CONFIG).exists():
             where = f"model {name!r}"
             raise refusal(
-                "missing-file.config", where, folder, CONFIG, what="a model of transformers"
+                "missing-model-file.config", where, folder, CONFIG, what="a model of transformers"
             )
         return ModelFiles(folder)
     repository, _, revision = rest.removeprefix(HUB).partition("@")
@@ -173,7 +173,7 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
     index = model_files.file(_INDEX)
     if index is None:
         where = f"model {name!r}"
-        raise refusal("missing-file.safetensors", where, _WEIGHTS)
+        raise refusal("missing-model-file.safetensors", where, _WEIGHTS)
     listed = {"weight_map": {}} | read_config(index, name, 1 << 24)
     refuse_problems(name, list(shard_problems(listed)), _INDEX)
     shards = sorted(set(listed["weight_map"].values()))
@@ -185,7 +185,7 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
         path = model_files.file(shard)
         if path is None:
             where = f"model {name!r}"
-            raise failure("missing-file.shard", where, shard, index=_INDEX)
+            raise failure("missing-model-file.shard", where, shard, index=_INDEX)
         paths.append(path)
     return paths
 

@@ -96,8 +96,8 @@ def test_the_hash_follows_weights_names_and_templates(monkeypatch: pytest.Monkey
         ("open_clip:ViT-B-23/openai", "unknown-model", "did you mean 'ViT-B-32'"),
         ("open_clip:ViT-B-32/opnai", "unknown-model", "did you mean 'openai'"),
         ("open_clip:ViT-B-32", "unknown-model", "found none, expected one of"),
-        ("open_clip:lab:resnet10t", "missing-file", "open_clip_config.json"),
-        ("open_clip:./no/such", "missing-file", "no/such"),
+        ("open_clip:lab:resnet10t", "missing-model-file", "open_clip_config.json"),
+        ("open_clip:./no/such", "missing-model-file", "no/such"),
         ("open-clip:ViT-B-32/openai", "unknown-model", "did you mean 'open_clip:'"),
     ],
 )

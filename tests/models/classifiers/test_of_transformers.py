@@ -157,10 +157,10 @@ def test_an_image_without_end_is_refused(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "code", "path", "word"),
     [
-        ("transformers:./no/such", "missing-file", "./no/such", "no/such"),
+        ("transformers:./no/such", "missing-model-file", "./no/such", "no/such"),
         ("transformer:x", "unknown-model", "transformer:x", "did you mean 'transformers:'"),
         ("transformers:lab:resnet10t", "unfit-model", "transformers:lab:resnet10t", "hf-hub:NAME"),
-        ("transformers:lab:clip", "missing-file", "transformers:lab:clip", "config.json"),
+        ("transformers:lab:clip", "missing-model-file", "transformers:lab:clip", "config.json"),
     ],
 )
 def test_a_name_that_is_no_model_is_a_users_mistake(

@@ -246,7 +246,7 @@ def test_a_processor_that_makes_no_boxes_is_refused(mine: Path) -> None:
     [
         ("detr", "unknown-model", "no kind of detector ''"),
         ("transformer:x", "unknown-model", "did you mean 'transformers:'"),
-        ("transformers:./no/such", "missing-file", "there is no folder"),
+        ("transformers:./no/such", "missing-model-file", "there is no folder"),
         ("transformers:lab:resnet10t", "invalid-config", "transformers has no detector"),
         ("lab:no_such", "unknown-model", "the lab has no 'no_such'"),
     ],

@@ -242,13 +242,13 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         if path.is_dir():
             what = f"{len(files)} files *.onnx in {path}"
         where = f"model {name!r}"
-        raise refusal("missing-file.onnx", where, what)
+        raise refusal("missing-model-file.onnx", where, what)
     file = files[0]
     folder = file.parent
     if not (folder / CONFIG).is_file():
-        sentence = "missing-file.deployed"
+        sentence = "missing-model-file.deployed"
         if kind.what == "detector":
-            sentence = "missing-file.detector"
+            sentence = "missing-model-file.detector"
         where = f"model {name!r}"
         raise refusal(
             sentence,

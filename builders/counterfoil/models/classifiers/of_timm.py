@@ -189,7 +189,7 @@ def _locate(name: str) -> _TimmFiles:
         if not file.exists():
             where = f"model {name!r}"
             raise refusal(
-                "missing-file.config",
+                "missing-model-file.config",
                 where,
                 folder,
                 "config.json",
@@ -300,7 +300,7 @@ def _local_weights(name: str, folder: Path) -> Path:
     weights = choose_weights(folder, _PREFERRED)
     if weights is None:
         where = f"model {name!r}"
-        raise refusal("missing-file.weights", where, folder)
+        raise refusal("missing-model-file.weights", where, folder)
     return weights
 
 
@@ -319,7 +319,7 @@ def _hub_weights(name: str, repository: str, commit: str) -> Path:
     if unknown is not None:
         raise unknown
     where = f"model {name!r}"
-    raise refusal("missing-file.hub-weights", where, None, _ON_THE_HUB)
+    raise refusal("missing-model-file.hub-weights", where, None, _ON_THE_HUB)
 
 
 # The largest whole number in a configuration: eight times the width of timm's widest layer.

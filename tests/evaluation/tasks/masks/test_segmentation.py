@@ -265,7 +265,7 @@ def test_functions_and_modules_answer_as_files_do(
     assert module.training
     differences = result.results.rows.where("drop_difference")
     assert {(row.model, row.against) for row in differences} >= {("function", "module")}
-    with refuses("unfit-model", None, "a torch module needs a transform"):
+    with refuses("unusable-model", None, "a torch module needs a transform"):
         evaluate(built, {"module": module})
 
 

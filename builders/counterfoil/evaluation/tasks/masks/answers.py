@@ -370,7 +370,7 @@ def as_segmenter(
         yield model
         return
     if transform is None:
-        raise refusal("unfit-model.transform", name)
+        raise refusal("unusable-model.transform", name)
 
     def segment(images: list[Any]) -> list[Any]:
         answers = []

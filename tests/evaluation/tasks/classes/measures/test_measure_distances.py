@@ -342,7 +342,7 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(
             {"distances": "predictions:answers.csv"},
             "has no features, expected a model that a folder",
         ),
-        ({"distances": "python:models:made"}, "[unfit-model]"),
+        ({"distances": "python:models:made"}, "[unusable-model]"),
         ({"distances": "resnet81"}, "resnet81"),
         ({"distances": "lab:wardrobe", "against": None}, "lab:wardrobe"),
         ({"distances": None, "against": "lab:wardrobe:validation"}, "against: needs --distances"),
@@ -358,7 +358,7 @@ def test_mistakes_are_reported_before_a_model_is_scored(
 
 
 def test_clip_is_a_recipes(photos: Path, model: str, tmp_path: Path) -> None:
-    with refuses("unfit-model", "distances", "the images have no recipe"):
+    with refuses("unusable-model", "distances", "the images have no recipe"):
         evaluate(
             photos, [model], distances="clip", against="lab:wardrobe", out=tmp_path, device="cpu"
         )

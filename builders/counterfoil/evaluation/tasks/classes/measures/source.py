@@ -412,7 +412,7 @@ class FeatureModel:
 
 def _refuse_unfit(name: str, subject: Subject) -> None:
     if name.startswith((PREDICTIONS, PYTHON, CHAT)):
-        raise refusal("unfit-model.features", None, name)
+        raise refusal("unusable-model.features", None, name)
     if name != CLIP:
         describe_classifier(name, subject.classes)
         return
@@ -425,7 +425,7 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
     if recipe is None:
         lacking = "the images have no recipe"
         how = "Name a recipe (--recipe), or a model"
-    raise refusal("unfit-model.clip", None, CLIP, lacking=lacking, how=how)
+    raise refusal("unusable-model.clip", None, CLIP, lacking=lacking, how=how)
 
 
 def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
