@@ -77,7 +77,7 @@ class ProblemLine(str):
 
     def only_at(self, path: object) -> ProblemLine:
         """Return the problem with this key or file instead of its own."""
-        line = f"{self.text} [{self.code}]"
+        line = self.removeprefix(f"{self.path}: ")
         return ProblemLine(line, self.code, "", self.values, self.advice).at(path)
 
     def with_end(self, text: str) -> ProblemLine:
