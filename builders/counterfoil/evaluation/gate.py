@@ -216,7 +216,8 @@ class Judged:
             # An interval narrows with the square root of the number of images.
             needed = math.ceil(images * times**2)
         else:
-            # Wilson's interval of 0 or 1 narrows with their number.
+            # The distance from 0 or 1 to the far end of Wilson's interval is
+            # reach² / (images + reach²).
             needed = math.ceil(images * times + reach**2 * (times - 1))
         if needed > MOST_NEEDED:
             return judged

@@ -17,7 +17,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -255,22 +255,24 @@ def _score_columns(
                 scores[name] = output
     others = [name for name in numbers if name not in scores and _folded(name) not in _BESIDE]
     if before or after:
-        # Further outputs are called like those of the classes. Unless sums say otherwise, they are
-        # no summary of these.
         further = []
         for name in others:
             if name in outputs and _folded(outputs[name]) not in _SUMMARIES:
                 further.append(name)
         others = further
-        if others and _further_outputs(table, [*scores], others) is False:
+        # These columns are called like those of the classes, so they are outputs unless sums show
+        # that they are none.
+        if others and _meaning_by_sums(table, [*scores], others) == "no outputs":
             others = []
     elif not scores:
         return _unnamed_scores(rest, numbers, others)
     elif others and len(scores) >= len(classes):
+        # Every class has a column, and nothing in their names tells what the others are.
         imagenet = any(label.imagenet for label in classes)
-        whole = len(scores) + len(others) == 1000
-        in_all = (imagenet and whole) or _further_outputs(table, [*scores], others)
-        if in_all is None:
+        meaning = "outputs"
+        if not imagenet or len(scores) + len(others) != _IMAGENET_OUTPUTS:
+            meaning = _meaning_by_sums(table, [*scores], others)
+        if meaning == "unknown":
             first = classes[0].name
             raise refusal(
                 "invalid-predictions.no-class",
@@ -279,7 +281,7 @@ def _score_columns(
                 columns=_shown(others),
                 first=first,
             )
-        if not in_all:
+        if meaning == "no outputs":
             others = []
     chosen = {}
     for name in rest:
@@ -338,13 +340,16 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str
 _MOST_AFFIXED = 10_000
 
 
-def _further_outputs(
+_IMAGENET_OUTPUTS = 1000
+
+
+def _meaning_by_sums(
     table: AnswerTable,
     scores: Sequence[str],
     others: Sequence[str],
-) -> bool | None:
-    """Return whether other columns of numbers are outputs too, as sums show it; None if sums show
-    nothing."""
+) -> Literal["outputs", "no outputs", "unknown"]:
+    """Return whether other columns of numbers are outputs too: the scores of a row add up either with
+    or without them."""
     alone = ScaleEvidence()
     together = ScaleEvidence()
     kinds: dict[str, Any] = dict.fromkeys((*scores, *others), "numbers")
@@ -353,8 +358,8 @@ def _further_outputs(
         alone.add(values[:, : len(scores)])
         together.add(values)
     if alone.scale() in _ADDING_UP:
-        return False
-    return True if together.scale() in _ADDING_UP else None
+        return "no outputs"
+    return "outputs" if together.scale() in _ADDING_UP else "unknown"
 
 
 _ADDING_UP = ("probabilities", "percent", "log-probabilities")
@@ -498,12 +503,13 @@ def _matched_values(
     are_names = {label.name for label in classes}.issuperset(values)
     are_ids = {label.id for label in classes}.issuperset(values)
     column_of_ids = _folded(column) == CLASS_ID
-    # As the column is documented, and as the values are written.
+    # The column's title says whether it has ids or names, and the values are written exactly so.
     if column_of_ids and are_ids and not are_names:
         return as_ids, ""
     if are_names and _folded(column) == LABEL:
         return as_names, ""
-    # Both fit, and mean different classes: one of them must be impossible.
+    # Every value is both a name and an id, of different classes. Only a value that may mean several
+    # classes in one reading decides for the other.
     both_fit = fit_names and fit_ids and as_names != as_ids
     if both_fit and (column_of_ids or texts.have_numbers):
         if Spellings.SEVERAL not in (*as_names, *as_ids):
@@ -516,15 +522,16 @@ def _matched_values(
                 where,
             )
         return as_ids if Spellings.SEVERAL in as_names else as_names, ""
-    # Names come first, but not in a column of ids that ids fit.
+    # Values are read as names if they can be, except in a column of ids that can be read as ids.
     if fit_names and not column_of_ids:
         return as_names, ""
     if fit_names and not fit_ids:
         return as_names, f"{column} holds names of classes"
-    # A number is an id unless it may be the name of another class.
+    # Values that are no names are ids. Numbers are read as ids if no class has a number as its name, or
+    # if they are written exactly like ids.
     if column_of_ids or (fit_ids and (are_ids or not texts.have_numbers)):
         return as_ids, ""
-    # Some values are no class at all.
+    # Some values are neither names nor ids. Each of the others is read alone.
     return [texts.by_either.find(text) for text in values], ""
 
 
