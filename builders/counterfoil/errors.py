@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from string import Formatter
 from typing import Any
 
@@ -81,8 +82,9 @@ class ProblemLine(str):
         return ProblemLine(line, self.code, "", self.values, self.advice).at(path)
 
     def with_end(self, text: str) -> ProblemLine:
-        """Return the problem with a text after its line."""
-        line = f"{self}{text}"
+        """Return the problem with a text after its line, before its code."""
+        end = f" [{self.code}]" if self.code else ""
+        line = f"{self.removesuffix(end)}{text}{end}"
         return ProblemLine(line, self.code, self.path, self.values, self.advice)
 
 
@@ -98,6 +100,8 @@ class _Prose(Formatter):
     def convert_field(self, value: Any, conversion: Any) -> Any:
         if conversion == "q":
             return quoted(str(value))
+        if isinstance(value, PurePath):
+            value = str(value)
         return super().convert_field(value, conversion)
 
     def format_field(self, value: Any, format_spec: str) -> str:
@@ -112,7 +116,7 @@ class _Prose(Formatter):
             reason = getattr(value, "strerror", None) or value
             return " ".join(str(reason).split())[:_LONGEST_REASON]
         if not isinstance(value, str) and isinstance(value, Collection):
-            return ", ".join(value)
+            return ", ".join(map(str, value))
         return format(value, format_spec)
 
 
@@ -213,6 +217,12 @@ class CounterfoilError(Exception):
         self.hint = hint or None
         super().__init__("\n".join(self.problems) + (f"\n{hint}" if hint else ""))
 
+    @property
+    def reason(self) -> str:
+        """All problems in one text without their codes: why something was skipped."""
+        lines = [problem.removesuffix(f" [{problem.code}]") for problem in self.problems]
+        return "; ".join(lines)
+
     def at(self, path: object, hint: str | None = None) -> CounterfoilError:
         """Return the error with a key or a file before its problems, and one more hint."""
         hints = filter(None, (self.hint, hint))
@@ -275,10 +285,10 @@ def did_you_mean(text: str, valid: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a text, and cut a long one."""
+    """Quote a text on one line, and cut a long one."""
     if len(text) > _LONGEST_QUOTED:
         text = f"{text[: _LONGEST_QUOTED - 3]}..."
-    return f"'{text}'"
+    return repr(text)
 
 
 def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = None) -> list[str]:

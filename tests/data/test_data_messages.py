@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.data.messages import failure, message, refusal
-from counterfoil.errors import MOST_SHOWN, Problems, RunFailure, UserError, raise_together
+from counterfoil.errors import MOST_SHOWN, ProblemLine, Problems, RunFailure, UserError, raise_together
 from support.messages import gaps_of, mentioned, said, statements
 from support.refusals import refuses
 
@@ -58,6 +58,22 @@ def test_the_nearest_name_is_suggested_and_the_names_are_listed() -> None:
     advice = message("unknown-label.condition", "a", "b", names).advice
     assert advice is not None
     assert advice.endswith("name 19 and 10 more.")
+
+
+def test_a_text_of_a_stranger_stays_on_its_line() -> None:
+    problem = message("unknown-split.dataset", "photos", "a\nerror: b", ["train"])
+    assert problem.splitlines() == [problem]
+    assert "'a\\nerror: b'" in problem
+
+
+def test_an_end_goes_before_the_code_and_a_reason_has_none() -> None:
+    problem = message("unknown-dataset.path", "photos").with_end(" (again)")
+    assert problem == "photos: there is no such dataset (again) [unknown-dataset]"
+    plain = ProblemLine("photos is empty").at("source")
+    assert plain.with_end(".") == "source: photos is empty."
+    assert plain.only_at("data") == "data: photos is empty"
+    error = UserError([problem, plain])
+    assert error.reason == "photos: there is no such dataset (again); source: photos is empty"
 
 
 def test_an_error_of_a_file_is_said_without_its_path(tmp_path: Path) -> None:

@@ -177,3 +177,9 @@ def test_what_cannot_answer_over_the_classes_alone_is_refused(
         evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="classes")
     with refuses("invalid-option", "outputs", "expected all or classes"):
         evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="some")  # type: ignore[arg-type]
+
+
+def test_a_scale_that_is_none_is_refused(dataset: Path, tmp_path: Path) -> None:
+    scales: Any = {"lab:resnet10t": 3}
+    with refuses("invalid-option", "scores_are", "found '3'"):
+        evaluate(dataset, ["lab:resnet10t"], out=tmp_path / "out", scores_are=scales)

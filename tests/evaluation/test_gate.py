@@ -806,7 +806,9 @@ def test_the_command_ends_with_the_answer(code: int, weather: Path, tmp_path: Pa
     assert {case.get("classname") for case in cases} == {"lab:resnet10t"}
 
 
-def test_python_prints_what_the_command_prints(weather: Path, tmp_path: Path) -> None:
+def test_python_prints_what_the_command_prints(
+    weather: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = tmp_path / "gate.yaml"
     gate.write_text("".join(f"- {line}\n" for line in GATES[UNDECIDED]))
     words = command(weather, tmp_path / "out")
@@ -814,6 +816,7 @@ def test_python_prints_what_the_command_prints(weather: Path, tmp_path: Path) ->
     options: Any = {"out": tmp_path / "out", "device": "cpu", **WEATHER}
     result = evaluate(weather, ["lab:resnet10t"], gate=gate, **options)
     assert result.gate is not None
+    monkeypatch.setenv("FORCE_COLOR", "1")
     assert f"{result.gate}\n" in done.stdout
     assert GATES[UNDECIDED][0] in str(result.gate) and "says undecided" in str(result.gate)
     # An evaluation without a gate removes its files.

@@ -230,7 +230,7 @@ def validation_answers(
         images = validation_images(recipe, source)
     except reading_errors() as error:
         reason = skipped_reason(f"the input dataset '{recipe.source.dataset}'", error)
-        return None, reason.problems[0]
+        return None, reason.reason
     first = first_of_classes(images.keys, images.labels, MOST_A_CLASS)
     images = rows_of(images, first)
     description = describe_classifier(judge, recipe.classes)

@@ -386,8 +386,8 @@ def _print_tables(
         totals.add_row(
             "",
             f"{least} to {_duration(computed.most_seconds)}",
-            "per model on two cores, the less with a ResNet-18 and the more with a ResNet-50 at"
-            " 224 pixels",
+            "per model on two cores: the shorter time with a ResNet-18, the longer with a ResNet-50,"
+            " at 224 pixels",
         )
 
     console = make_console(_WIDTH)

@@ -299,7 +299,8 @@ def compare(options: CompareOptions) -> AnswerComparison:
     first = read_answer_file(options)
     second = read_answer_file(options, second=True)
     labels = first.facts["label"], second.facts["label"]
-    if case_counts(label for of_file in labels for label in of_file.values()):
+    matched = first.columns.score is None or second.columns.score is None
+    if matched and case_counts(label for of_file in labels for label in of_file.values()):
         first = read_answer_file(options, cased=True)
         second = read_answer_file(options, second=True, cased=True)
     keys = sorted(first.scores.keys() & second.scores.keys())
@@ -309,7 +310,7 @@ def compare(options: CompareOptions) -> AnswerComparison:
         problems.add("unlike-files.images", None, _example(first), _example(second))
     units = _units(first, second, keys, options.unit, problems)
     if options.epoch and not (first.columns.epoch or second.columns.epoch):
-        problems.add("unlike-files.column", "epoch", options.epoch)
+        problems.add("unlike-files.column", "--epoch", options.epoch)
     problems.refuse()
     of_first = np.array([first.scores[key] for key in keys])
     of_second = np.array([second.scores[key] for key in keys])
@@ -378,7 +379,7 @@ def _units(
     """Return the number of each image's unit, (n,); None without units. Add what is wrong."""
     if not (first.units or second.units):
         if named:
-            problems.add("unlike-files.column", "unit", named)
+            problems.add("unlike-files.column", "--unit", named)
         return None
     units = [first.units.get(key) or second.units.get(key) for key in keys]
     missing = units.count(None)

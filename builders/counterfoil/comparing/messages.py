@@ -9,11 +9,11 @@ from counterfoil.errors import MessageTable
 
 message = MessageTable.read(r"""
 unknown-answers: A file to compare whose columns or values do not say which answers are right.
-  column: has no column '{found}' ({flag})
+  column: has no column {found!r} ({flag})
   images: has no column of images, expected one of {expected}, or --key
   scores: has no column of scores, expected one of {expected}, or --score; or prediction and label
   scorers: has {scorers:,} columns of scores, {found}: choose one with --score
-  value: the column {found} has '{value:.60}', expected a number, or right or wrong (true or false,
+  value: the column {found} has {value!q}, expected a number, or right or wrong (true or false,
     yes or no, C or I)
     > Choose another column with --score, or name --prediction and --label.
   words: no prediction is one of the labels: predictions are {found}, labels are {expected}
@@ -30,7 +30,7 @@ unlike-files: Compared files that state different facts of an image, or whose im
     --key, choose rows with --where COLUMN=VALUE, or name the column of repetitions with --epoch
   values: an image has several values: {found}
   facts: the files disagree about the {what} of {images:image|images}: {found}
-  column: neither file has a column '{found}'
+  column: neither file has a column {found!r}
   units: of {expected:,} images, {units:has|have} no unit
   images: no image is in both files: {found}, {expected}
 """)

@@ -21,21 +21,21 @@ unknown-dataset: A dataset that does not exist here, in the lab or on the Hub.
     > Expected user/name.
   hub: there is no such folder, and no such dataset on the Hub (or it is private)
     > Check the name, or run `hf auth login`.
-  loader: '{found}' is a loader of files, not a dataset
+  loader: {found!r} is a loader of files, not a dataset
     > Name the folder of the files: ./…
-  lab: the lab has no '{found}'{hint}
+  lab: the lab has no {found!r}{hint}
     > Its datasets are lab:wardrobe, lab:wardrobe-boxes, lab:wardrobe-masks and
       lab:planted/KIND-SEED.
-  planted: the lab has no planted world '{found}'{hint}
+  planted: the lab has no planted world {found!r}{hint}
     > Write lab:planted/KIND-SEED with a kind of {known} and a seed of 0 to {most}, such as
       lab:planted/{expected}-0.
 
 unknown-split: A split that the dataset does not have.
-  dataset: has no split '{found:.80}'{hint}
+  dataset: has no split {found!q}{hint}
     > Its splits are {expected}.
-  folder: has no split '{found:.80}'{hint}
+  folder: has no split {found!q}{hint}
     > Its splits are {expected}. A split is a folder at the top that is named so.
-  listed: has no split '{found:.80}'{hint}
+  listed: has no split {found!q}{hint}
     > Its splits are {expected}. README.md lists them.
   none: has no split
 
@@ -48,13 +48,13 @@ unclear-split: Files that may belong to several splits, or to none.
     below
     > Rename folders of splits to train, validation and test. Put folders of classes into one of
       them: train/test tube/1.jpg.
-  several: {found} all name the split '{split}'
+  several: {found} all name the split {split!r}
     > Join them, or rename one.
   below: {folders:folder is|folders are} named as splits below class folders: {found}
     > Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename them.
   listed-twice: README.md lists {found} in {expected}
     > Correct data_files in README.md, or remove it: then the folders at the top tell the splits.
-  listed-folders: README.md lists {found} as the one split '{split}'
+  listed-folders: README.md lists {found} as the one split {split!r}
     > Correct data_files in README.md, or remove it: then the folders at the top tell the splits.
   coco: {found} are annotations of one split
     > Keep one COCO file for each split, named after it: annotations/train.json,
@@ -83,11 +83,11 @@ unclear-choice: A dataset with several splits, configs or tables, of which none 
     > Keep one.
 
 missing-column: A table without a column that a recipe or an option names.
-  has no column '{found}'
+  has no column {found!r}
     > Its columns are {expected}. Set the key to one of them.
-  condition: has no column '{found}'{hint}
+  condition: has no column {found!r}{hint}
     > Its columns are {expected}.
-  images: has no column '{found}' with the names of the image files
+  images: has no column {found!r} with the names of the image files
     > Its columns are {expected}; name one as generator.image_column.
   file-name: has no column file_name; its columns are {expected:some}
     > The first line of a table names its columns, with commas between them: file_name,label.
@@ -98,7 +98,7 @@ unfit-column: A column whose values cannot be used as the recipe or the option a
   type: holds {found}, expected numbers, texts or lists of them
   label: holds {found!r} ({type}), expected names or whole numbers as labels
     > Write each label as text or as a whole number, or name another column as label_column.
-  lists: '{found}' holds lists, so a row has several labels
+  lists: {found!r} holds lists, so a row has several labels
     > List the labels that you want in source.conditions.
   empty: {found:row has|rows have} no {column}, such as row {row}
     > Name a column that every row fills.
@@ -111,7 +111,7 @@ unfit-column: A column whose values cannot be used as the recipe or the option a
     > Correct the table or the recipe: images need a class and a shift of the recipe, and every cell
       an image.
   given-rows: found {found!q}; so are {more:,} more, expected {expected}
-  masks: the column '{found}' holds no masks
+  masks: the column {found!r} holds no masks
     > Name a column of images as source.masks.column. Outlines are read from COCO files.
   types: tables of one folder have columns of different types: {found}
     > Write the same columns with the same kinds of values in every table.
@@ -132,10 +132,10 @@ unknown-label: A label, a condition or a category that the recipe, the data or i
       the table.
   all: no label matches a class
     > Use the classes' ids or names as labels, or name another label column.
-  condition: has no label '{found}'{hint}
+  condition: has no label {found!r}{hint}
     > Its labels are {expected:first}.
-  row: row {row} has the label '{found}', which the recipe does not know{hint}
-  rows: row {row} and {others:other|others} have the label '{found}', which the recipe does not
+  row: row {row} has the label {found!r}, which the recipe does not know{hint}
+  rows: row {row} and {others:other|others} have the label {found!r}, which the recipe does not
     know{hint}
     > List every label in source.conditions.labels, or in `others` if you do not need it. A row
       without a condition holds an empty list or one of the others. If blank and -1 mean that nobody
@@ -144,11 +144,11 @@ unknown-label: A label, a condition or a category that the recipe, the data or i
   given-label: {rows:row|rows} of the label {found!q}, expected the id or name of a class of the
     recipe{hint}
   given-shift: {rows:row|rows} of the shift {found!q}, expected base or a shift of the recipe{hint}
-  given-class: {rows:row|rows} of the class '{expected}' under {found!q}, expected another class:
+  given-class: {rows:row|rows} of the class {expected!r} under {found!q}, expected another class:
     prompts.shifts does not list it there
-  category: has no category '{found:.80}'{hint}
+  category: has no category {found!q}{hint}
     > Its categories are {expected:first}.
-  mask-class: has no category '{found}'{hint}
+  mask-class: has no category {found!r}{hint}
     > Its categories are {expected:first}. The class background is what is outside all outlines.
   number: has an object of category {found}, and the recipe names {expected} categories, from 0 on
     > Name every category, in the order of their numbers.
@@ -157,26 +157,26 @@ unclear-label: A label that may mean several classes, or a class that several la
   folders: the class folders {found} have one name
     > Rename them, or join them in one folder. Capitals, spaces at the ends, _ and -, and two ways
       to encode an accent tell no class from another.
-  name: label '{found}' is the name of several classes: {expected}
+  name: label {found!r} is the name of several classes: {expected}
     > Use the class ids for these labels.
   several: its rows have several labels, but one label per row is needed here
     > Give object thresholds as values instead of percentiles; evaluate on a dataset that is built.
   configs: its configs have different labels
     > Name one config.
-  numbers: the labels of the column '{found}' are numbers, and have no names
+  numbers: the labels of the column {found!r} are numbers, and have no names
     > Write each class out: {{name: mug, source_label: 0}}.
   splits: label {label} is {found}: the number does not mean the same class in every split
-    > Give each split the same labels, or declare those of '{column}' (a `ClassLabel`).
-  files: the column '{found}' numbers its classes differently in {expected}, so labels of one would
+    > Give each split the same labels, or declare those of {column!r} (a `ClassLabel`).
+  files: the column {found!r} numbers its classes differently in {expected}, so labels of one would
     be read as the other's
     > Write all files with the same names in the same order: datasets' cast_column does it.
   id: no id can be made from the name {found!q} (label {label})
     > Write the classes out, with an id of their own: {{id: cup-2, name: cup, source_label: 1}}.
-  ids: the names {expected} would both have the id '{found:.80}'
+  ids: the names {expected} would both have the id {found!q}
     > Write the classes out, with an id of their own: {{id: cup-2, name: cup, source_label: 1}}.
   named: {found}
     > Use the names of the labels, or give the label as source_label.
-  taken: '{found:.80}' is label {label}, which already belongs to '{first:.80}'
+  taken: {found!q} is label {label}, which already belongs to {first!q}
     > Use the names of the labels, or give the label as source_label.
 
 missing-label: Images or rows without a label, where each needs one.
@@ -192,14 +192,14 @@ missing-label: Images or rows without a label, where each needs one.
     {found}
     > List every image in one metadata.csv at the top (file_name is the path from there), or remove
       the table: then classes are the names of the folders.
-  column: '{found}' holds no value in any row
+  column: {found!r} holds no value in any row
     > Fill in the labels, or name another column as label_column.
   blank: {found:row has|rows have} no value, such as row {row}
 
 no-images: A folder, a split, a class or a cell of the recipe without an image.
   folder: holds no image{found}
     > Name a folder that has a folder of images for each class.
-  split: no image is in the split '{split}', which README.md lists as {found}
+  split: no image is in the split {split!r}, which README.md lists as {found}
     > Correct data_files in README.md, or remove it: then the folders at the top tell the splits.
   classes: has no row of these classes
     > Name another split.
@@ -285,7 +285,7 @@ too-much-data: More rows, columns, labels, objects or bytes than are read.
     > Build fewer candidates, classes or shifts, or shorten the prompts.
   cell: a cell has a list of {found:,} values, expected at most {expected:,}
   image: the image has {found:,} bytes, expected at most {expected:,}
-  labels: has {found:,} labels in the column '{column}', expected at most {expected:,}
+  labels: has {found:,} labels in the column {column!r}, expected at most {expected:,}
     > Check that it is the label column (source.label_column), or write the classes out with
       source_label.
   objects: an image has {found:,} objects, expected at most {expected:,}

@@ -621,11 +621,10 @@ def wrong_model(
         plain = without_folders(name)
         scheme = LOCAL if plain.startswith(LOCAL) else ""
         example = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
-        reasons = "; ".join(error.problems)
         problem = message(
             "not-as-pinned.folder",
             key,
-            reasons,
+            error.reason,
             key=key,
             example=example,
         )

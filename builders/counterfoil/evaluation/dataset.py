@@ -26,7 +26,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.documents import sha256_json
-from counterfoil.errors import UserError
+from counterfoil.errors import ProblemLine, UserError
 from counterfoil.evaluation.candidates import (
     MinedCandidates,
     read_mined,
@@ -776,7 +776,8 @@ def open_subject(
             if plain or not named_path(dataset).is_dir():
                 raise
             neither = message("unknown-images", dataset, RECIPE)
-            raise UserError([neither, *error.problems], error.hint) from error
+            reasons = [ProblemLine(f"  {each}", each.code, each.path) for each in error.problems]
+            raise UserError([neither, *reasons], error.hint) from error
         subject = labelled_subject(str(dataset), images, classes, base)
         subject = replace(subject, recipe=chosen)
     others = {}

@@ -17,13 +17,13 @@ missing-model: No model is named, or none that can be judged.
     > Name another with --models.
 
 unlisted-model: A model that is none of those that are named, given or evaluated.
-  '{found}' is none of the models{hint}
-  compare: '{found}' is none of the models{hint}
+  {found!r} is not one of the models{hint}
+  compare: {found!r} is not one of the models{hint}
     > As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original.
-  order: '{found}' is none of the models{hint}
+  order: {found!r} is not one of the models{hint}
     > As in --class-order timm, or --class-order local-dir:my-model=classes.txt.
-  callable: there is no callable '{found}'{hint}
-  evaluated: '{found}' was not evaluated{hint}
+  callable: there is no callable {found!r}{hint}
+  evaluated: {found!r} was not evaluated{hint}
     > Evaluated models: {expected}.
 
 model-list: A list of models that cannot be read, or a line of it that is not a name.
@@ -40,9 +40,9 @@ unusable-model: A model that cannot do what an option asks of it, or its name or
   version: found {found!r:.80}, expected a text such as '1'
   classes: gives one answer an image: its answers among the classes alone are unknown
     > Give a column of scores for each class, or leave out `outputs: classes`.
-  scores: '{found}' gives one answer an image, without scores
-  features: '{found}' has no features, expected a model that a folder, a file or the Hub holds
-  clip: '{found}' stands for the CLIP model of a recipe's screen, but {lacking}
+  scores: {found!r} gives one answer an image, without scores
+  features: {found!r} has no features, expected a model that a folder, a file or the Hub holds
+  clip: {found!r} stands for the CLIP model of a recipe's screen, but {lacking}
     > {how}: --distances open_clip:ViT-B-32/laion2b_s34b_b79k
   transform: a torch module needs a transform, which prepares an image
     > Pass transform=, a function from an RGB image to a tensor [3, height, width].
@@ -59,7 +59,7 @@ trained-on: A model that was mended on some of the images, or on images of the s
     {row} of {split}
 
 class-order: An order of classes, or names of a model's numbers, that cannot be used or are missing.
-  named: the answers of '{found}' bring the names of their classes
+  named: the answers of {found!r} bring the names of their classes
     > As in --class-order timm, or --class-order local-dir:my-model=classes.txt.
   value: expected the names of classes, a file of them, position or timm
   missing: there is no file {found}, and it is neither position nor timm
@@ -70,7 +70,7 @@ class-order: An order of classes, or names of a model's numbers, that cannot be 
     > Give {expected} or a file of names.
   lines: {found} has {lines:line|lines}, expected 1 to {expected:,}
   empty: line {line} of {found} is empty, expected a class on each line
-  order: found the order '{found}', expected position, or the names of its {what}
+  order: found the order {found!q}, expected position, or the names of its {what}
   labels: does not say what its labels are called
     > Give it a list `label_names`, by number, or pass class_order={{"NAME": [names]}}.
   classes: does not say what its classes are called
@@ -88,9 +88,9 @@ unclear-category: Categories of detections that cannot be matched with those of 
   ids: the dataset's recipe has no source.category_ids, so its numbers are unknown
   coco: {found!q} is no category of COCO
   none: none of its categories is one of the dataset's: {found:.200}
-    > The dataset's categories are {expected}.
+    > The dataset's categories are {expected:first}.
   near: there is no category {found!q}{hint}
-    > The dataset's categories are {expected}.
+    > The dataset's categories are {expected:first}.
   label: no label is called {found!q}{hint}
     > Its labels are {labels:.300}. Rename categories in the recipe (source.categories) as the
       detector calls them, or give its names in order as class_order.
@@ -146,7 +146,7 @@ invalid-gate: A gate that is no list of lines, or a line that cannot be read.
 
 unfit-line: A line of a gate that the images or the kind of models cannot answer.
   base: the base has no drop
-  base-group: '{found}' is the base, which has no drop
+  base-group: {found!r} is the base, which has no drop
   no-base: the images have no base; name it with --base GROUP
   differs: {found} compares the answers of classifiers of one class an image
   earlier: earlier evaluations are for classifiers of one class an image; name a model, or
@@ -156,18 +156,18 @@ unfit-line: A line of a gate that the images or the kind of models cannot answer
   pixels: {found} is of all classes together: name {expected}
   class: {found} is of one class: name it, as in {found}(fog, class=NAME)
 
-gate-failed: A line of a gate that the model does not meet.
+gate-failed: A line of a gate that the model does not meet, or that is undecided.
   {found}
 
 unmeasured-group: A group, a shift or a class that the images do not have.
-  group: has no group '{found}'{hint}
+  group: has no group {found!r}{hint}
     > It has: {expected:first}.
-  line: {images} has no shift or group '{found}'{hint}
-  class: {images} has no class '{found}'{hint}
-  classes: {count} classes are called '{found}'; give an id
+  line: {images} has no shift or group {found!r}{hint}
+  class: {images} has no class {found!r}{hint}
+  classes: {count} classes are called {found!r}; give an id
 
 group-clash: Two groups with one name.
-  beside: there are two groups '{found}'
+  beside: there are two groups {found!r}
     > Give the --beside images another name.
   taken: has a group {found} already
     > Give the computed shift another name, or leave it out.
@@ -198,7 +198,7 @@ altered-dataset: A dataset's directory as no build writes it.
   rejected: data has {found}, which the candidates of {shift} reject
   images: rejected does not hold the image of each rejected candidate exactly once
   cell: {found} has {what} that no build writes
-  differs: {found} has other {what} than its base image
+  differs: {found} does not have the {what} of its base image
 
 unknown-images: A path that is neither a built dataset nor a set of images with labels.
   is neither a built dataset (it has no {found}) nor a set of images with labels
@@ -211,7 +211,7 @@ unknown-source: The source of images is unknown here, or not as the dataset reco
   splits: has neither split of the recipe; its splits: {found}
   revision: is at revision {found} here, expected {expected}, the revision that the dataset was
     built from
-  absent: '{found}' is not on this machine
+  absent: {found!r} is not on this machine
     > Add --reference to download it.
   models: no model can be scored on it: {found}
   labels: each row of the source has several labels, expected one class per row
@@ -225,7 +225,7 @@ unfit-results: Files of an earlier evaluation that cannot be read, or are of oth
     > Run the evaluation again to write it.
   images: is of other images ({dataset}, content {found:.12}), expected those of {images}
     ({expected:.12})
-  model: has {models}, and no model '{found}'
+  model: has {models}, and no model {found!r}
   table: is not a table of predictions: {found}
   rows: has {found:row|rows}, expected {expected:,}
   keys: its keys are not those of {found}
@@ -233,9 +233,9 @@ unfit-results: Files of an earlier evaluation that cannot be read, or are of oth
     > Evaluate again.
 
 unclear-number: A name or a key that no number of the results has, or several have.
-  no number has the {name} '{found}'{hint}
+  no number has the {name} {found!r}{hint}
     > There are: {known}.
-  several: '{found}' has {numbers:,} numbers of this key
+  several: {found!r} has {numbers:,} numbers of this key
     > Name which: {differing}, say.
 
 invalid-detections: Answers of a detector in a form that cannot be used.

@@ -25,6 +25,7 @@ from counterfoil.errors import (
     Problems,
     UserError,
     collected_in,
+    first_of,
     raise_together,
 )
 from counterfoil.evaluation.dataset import Subject, edits_of
@@ -304,7 +305,7 @@ def _class_orders(
                 orders[name] = _order(value)
             except UserError as error:
                 problems.add_all(error)
-    problems.refuse()
+    problems.refuse(message.advice["class-order.named"])
     return orders
 
 
@@ -460,7 +461,7 @@ def _scales(
         if name not in names:
             problems.append(message("unlisted-model", _SCORES_ARE, name, names))
     for scale in {*given.values()} - {*SCALES}:
-        problems.append(message("invalid-option", _SCORES_ARE, f"{scale:.60}", known))
+        problems.append(message("invalid-option", _SCORES_ARE, str(scale)[:60], known))
     for name in given:
         if name in without_scores and isinstance(requested, Mapping):
             problems.append(message("unusable-model.scores", _SCORES_ARE, name))
@@ -504,7 +505,8 @@ def _named_and_given(
             named = dict.fromkeys((*subject.models, *named))
     if not named and not problems.count:
         raise refusal("missing-model.recipe")
-    return named, given, [UserError(problem) for problem in problems.lines]
+    lines = first_of(problems.lines, count=problems.count)
+    return named, given, [UserError(line) for line in lines]
 
 
 def short_name(name: str) -> str:

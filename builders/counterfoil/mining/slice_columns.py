@@ -157,9 +157,7 @@ def slice_columns(
     try:
         features = _own_features(audited, recipe, device)
     except CounterfoilError as error:
-        notes.append(
-            f"images were not grouped by the classifier's own features: {'; '.join(error.problems)}"
-        )
+        notes.append(f"images were not grouped by the classifier's own features: {error.reason}")
         features = np.zeros((images, 0))
     measures = tuple(IMAGE_MEASURES[index] for index in varied.tolist())
     columns = SliceColumns(measures, shifts, features.shape[1])

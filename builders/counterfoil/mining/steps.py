@@ -168,7 +168,7 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
     except RunFailure as failure:
         if inputs.training is not None or run.mine.confirm != "rows":
             raise
-        why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(failure.problems)}"
+        why = f"{_WITHOUT_WORDS}, because no CLIP is available: {failure.reason}"
         without_words = (why,)
         if failure.hint:
             without_words = (why, failure.hint)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, Strict
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, did_you_mean
 from counterfoil.models.config_files import (
     Foreign,
     declared_values,
@@ -244,6 +244,7 @@ def refuse_unknown_weights(
             tags,
             architecture=architecture,
             tags=tags or ["it has none"],
+            hint=did_you_mean(tag, tags) if tag else "",
         )
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, first_of
 from counterfoil.models.messages import message, refusal
 from counterfoil.models.weights_files import shard_problems
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
@@ -227,8 +227,8 @@ def refuse_problems(model: str, problems: Sequence[str], file: str | None = None
     """Raise UserError with the problems of a model, or of one of its files."""
     if problems:
         where = f"model {model!r}" if file is None else f"model {model!r}: {file}"
-        shown = problems[:_MOST_PROBLEMS]
-        raise UserError([message("invalid-config", where, problem) for problem in shown])
+        found = [message("invalid-config", where, problem) for problem in problems]
+        raise UserError(first_of(found, _MOST_PROBLEMS))
 
 
 def without_places(document: Mapping[str, Any]) -> dict[str, Any]:

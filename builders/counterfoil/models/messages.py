@@ -18,21 +18,23 @@ unknown-model: A name of a model, of weights or of a part that does not exist he
   captioner: a captioner has no name
     > Name lab:captioner, local-dir:PATH, or one of the Hub.
   chat: a chat model has no name
-    > Name transformers:user/name, local-dir:PATH, or a model that a server has.
+    > Name one of the Hub (user/name), transformers:user/name, local-dir:PATH, or a model that a
+      server has.
   lab-chat: the lab has none
-    > Name transformers:user/name, local-dir:PATH, or a model that a server has.
+    > Name one of the Hub (user/name), transformers:user/name, local-dir:PATH, or a model that a
+      server has.
   provider: expected one of the Hub (user/name, or user/name:provider)
     > An address is base_url; a folder is ./NAME; transformers:user/name answers in this process.
   on-hub: there is no such model or address (404)
     > Correct the model's name.
   on-server: there is no such model or address (404)
     > Correct the model's name, or base_url: it often ends with /v1.
-  lab: the lab has no '{found}'{hint}
+  lab: the lab has no {found!r}{hint}
     > The lab's models are {names}.
-  planted: the lab has no '{found}'{hint}
+  planted: the lab has no {found!r}{hint}
     > The lab's models are {names}. scripts/train_planted.py trains others; name their folder with
       local-dir:.
-  tokens: the lab has no tokens '{found}'{hint}
+  tokens: the lab has no tokens {found!r}{hint}
     > The lab's tokens are {expected}.
   timm: is not a timm model{hint}
     > `timm.list_models()` lists the names of timm.
@@ -48,9 +50,9 @@ unknown-model: A name of a model, of weights or of a part that does not exist he
     > Write ./{found} for the folder, or run the command in another directory.
   onnx: names no file, expected onnx:FOLDER
     > Or write onnx:FOLDER/model.onnx.
-  open-clip: open_clip has no '{found}'{hint}
+  open-clip: open_clip has no {found!r}{hint}
   clip-tag: found {found}, expected one of open_clip's tags for {architecture}: {tags}{hint}
-  scheduler: diffusers has no '{found:.80}'{hint}
+  scheduler: diffusers has no {found!q}{hint}
   code: expected python:package.module:function
     > The function takes nothing and returns a torch module and its transform, or takes a batch of
       images.
@@ -124,7 +126,7 @@ unreadable-model: A file of a model or of answers that cannot be read: it is dam
   packed: is a packed archive, and torch's own are not packed
     > Save the weights again, as safetensors.
   external: could not be loaded: its weights are in other files
-    > Save it as one file: onnx.save(onnx.load('{file}'), 'model.onnx').
+    > Save it as one file: onnx.save(onnx.load({file!r}), 'model.onnx').
 
 invalid-config: A configuration of a model with a wrong or absurd value, or one that names code or
     other files.
@@ -225,15 +227,15 @@ unfit-model: A model of another kind than the work needs.
   vast: its graph takes {images:,} images of {sides!s} at once, {found:,} bytes, expected at most
     {expected:,}
     > Export it with a smaller batch, or with a free one.
-  tokens: '{found}' is {family}, which cannot load class tokens
+  tokens: {found!r} is {family}, which cannot load class tokens
     > Prompt by class name, with `tokens: null`.
-  blocks: '{found}' draws with a {kind} without repeated blocks, so there is nothing to compile
+  blocks: {found!r} draws with a {kind} without repeated blocks, so there is nothing to compile
     > Leave generator.compile out.
   offload: {found} does not say in which order its parts run, so they cannot be moved part by part;
     expected sequential or none
 
 pipeline-setting: A setting of a recipe that the generator's pipeline does not take.
-  family: '{found}' is {kind}; expected one of {expected}
+  family: {found!r} is {kind}; expected one of {expected}
   adapter: sequential holds layers that the adapter must change; expected model or none
   layers: found with quantize, compile or offload sequential; expected unchanged layers
   tokens: {found}, which takes no class tokens; expected null: prompts then name the classes
@@ -248,7 +250,7 @@ pipeline-setting: A setting of a recipe that the generator's pipeline does not t
   level-mix: {found}, which edits by a call of its own; expected null, or a model that inverts images
   lora: {found}, which takes no LoRA weights here; expected none
   guided: {found}, which is guided in every step; expected null
-  distilled: '{found}' is distilled: its guidance is an input, and every step asks it once; expected
+  distilled: {found!r} is distilled: its guidance is an input, and every step asks it once; expected
     null
   sizes: found options {found}, expected none together with it
   image: {found}, which draws from an image alone; expected another one, or generator.kind edit
@@ -256,7 +258,7 @@ pipeline-setting: A setting of a recipe that the generator's pipeline does not t
     that edits
   invert: {found}, which is distilled or renders differently, so it cannot invert images; expected
     its teacher
-  scheduler: found '{found}'; images are inverted by {expected}, expected null or '{expected}'
+  scheduler: found {found!r}; images are inverted by {expected}, expected null or {expected!r}
   odd: found {found}; half of a batch are rows and half their edits, expected an even number
   cut-short: an image is inverted over all steps and drawn over all of them; expected none
   option: found {found}, expected {expected}
@@ -270,7 +272,6 @@ pipeline-setting: A setting of a recipe that the generator's pipeline does not t
     or null
 
 unmendable-model: A model whose head cannot be fitted or saved.
-  > Only models whose head is a single Linear can be mended: timm models and your own torch modules.
   saved: only timm models can be saved to a folder
   shape: a head of {found!s} does not fit one of {expected!s}
   finite: the numbers of its head are not all finite
@@ -280,11 +281,15 @@ unmendable-model: A model whose head cannot be fitted or saved.
     > The model computes something after its last layer. Only models whose head is a single Linear
       can be mended: timm models and your own torch modules.
   kind: the head of {found} cannot be refitted
+    > Only models whose head is a single Linear can be mended: timm models and your own torch modules.
   head: the head of {found} is not a single Linear: {reason}
+    > Only models whose head is a single Linear can be mended: timm models and your own torch modules.
   object: is a {found}: it has no last layer to refit
     > Pass a torch module, or name a timm model.
   bias: {found} has no Linear with a bias of {expected:,} outputs
+    > Only models whose head is a single Linear can be mended: timm models and your own torch modules.
   calls: its last Linear is called {found:time|times}, expected once
+    > Only models whose head is a single Linear can be mended: timm models and your own torch modules.
 
 mended-folder: A folder that a mended model cannot be written to or removed from.
   other: is not the folder of a mended model: {found}
@@ -435,7 +440,7 @@ invalid-predictions: A file of predictions that cannot be read, or of which it i
   several: has the columns {found} beside the key, and several of them may be the answers
     > Keep one column of answers beside the key: one of the others may be the true label.
   label: has the columns {found} beside the key, and several of them may be the answers
-    > If '{answer}' holds the answers, keep it alone beside the key: it may be the true label.
+    > If {answer!r} holds the answers, keep it alone beside the key: it may be the true label.
   two-classes: has the {column} {found!q}, which is the name of two classes of the dataset
     > Write the column class_id, with ids as evaluate --write-keys FILE lists them.
   two-ways: the column {found!q} may hold names of classes or ids, and these differ
@@ -630,12 +635,12 @@ unfit-input: An image or a text that a model cannot take.
     > Name a model with a longer context.
 
 unfit-rule: A rule of failures that a model or the classes cannot answer.
-  class: no class has the id '{found}'{hint}
+  class: no class has the id {found!r}{hint}
     > As in answered:{first}.
-  ranked: the rule '{rule}' reads the first {expected} answers, and the classifier ranks {found}
+  ranked: the rule {rule!r} reads the first {expected} answers, and the classifier ranks {found}
     > Set {key}=top1.
-  parents: the rule '{rule}' needs the parent of every class, and {found:,} have none, such as
-    '{first}'
+  parents: the rule {rule!r} needs the parent of every class, and {found:,} have none, such as
+    {first!r}
     > Write `parent` in the list of classes, or set {key}=top1.
 
 call-limit: More questions to a server than are allowed.

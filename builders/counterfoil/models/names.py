@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from counterfoil.errors import nearest_name
 from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.messages import failure, refusal
 from counterfoil.recipe.names import (
@@ -142,6 +143,12 @@ def refuse_elsewhere(name: str, what: str) -> None:
         raise refusal("untrusted-name.folder", where)
 
 
+def meant_kind(prefix: str, kinds: Iterable[str]) -> str:
+    """Return the clause "; did you mean 'KIND:'?" for a message, or an empty text."""
+    near = nearest_name(prefix, kinds)
+    return "" if near is None else f"; did you mean '{near}:'?"
+
+
 def load_kind(
     what: str, kinds: Mapping[str, Callable[[str, str], AnyModel]], name: str, device: str
 ) -> AnyModel:
@@ -152,7 +159,9 @@ def load_kind(
     if not colon or prefix not in kinds:
         known = [f"{kind}:" for kind in kinds]
         where = f"model {name!r}"
-        raise refusal("unknown-model.kind", where, prefix if colon else "", known, what=what)
+        found = prefix if colon else ""
+        hint = meant_kind(prefix, kinds)
+        raise refusal("unknown-model.kind", where, found, known, hint=hint, what=what)
     return kinds[prefix](name, device)
 
 

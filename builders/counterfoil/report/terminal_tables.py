@@ -96,5 +96,7 @@ def print_table(console: Console, shown: Table) -> None:
 def table_text(shown: Table) -> str:
     """Return what `print_table` prints into a pipe."""
     file = io.StringIO()
-    print_table(console_of(file=file, width=PIPED_WIDTH), shown)
+    # In a notebook, or with FORCE_COLOR, rich would not write plain text into the file.
+    console = console_of(file=file, width=PIPED_WIDTH, force_jupyter=False, force_terminal=False)
+    print_table(console, shown)
     return file.getvalue()

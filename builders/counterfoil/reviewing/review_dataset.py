@@ -231,7 +231,7 @@ def _real_images(
         reason = skipped_reason("the input dataset", error)
         if source is not None:
             raise reason from (None if reason is error else error)
-        return {}, reason.problems[0]
+        return {}, reason.reason
 
 
 def _opened(

@@ -126,7 +126,7 @@ def try_folder(folder: Path, *, of_dataset: bool = False) -> None:
                     created.rmdir()
     except OSError as error:
         if error.errno in _FULL:
-            raise failure("cannot-write.full", folder, error) from error
+            raise failure("cannot-write.no-room", folder, error) from error
         raise refusal("cannot-write.forbidden", folder, error) from error
 
 

@@ -15,7 +15,7 @@ no-dataset: A folder that holds no built dataset.
     > Name the folder that was given to `counterfoil build --out`.
 
 unknown-group: A group that the dataset does not have.
-  has no group '{found}'{hint}
+  has no group {found!r}{hint}
     > Its groups are {expected}.
 
 unusable-output: A place that a command cannot use for what it writes.
@@ -37,6 +37,8 @@ cannot-write: A file or a folder that cannot be written: permission or room is m
     > Choose a folder that you may write to, or change the permissions of this one.
   full: cannot write here: {found}
     > Make room and run the same command again: finished shards are kept.
+  no-room: cannot write here: {found}
+    > Make room, and run it again.
   disk: cannot write here: {found}
     > Check the disk and the path, and run the same command again: finished shards are kept.
   cache: cannot write here, where answers of models are kept
@@ -98,7 +100,7 @@ changed-file: A file that is not the one that the manifest, a receipt or the loc
   receipt: is not the file in its receipt
   manifest: is changed: its list of files does not match its own hash
     > `counterfoil verify` names what is damaged and how to repair it.
-  lock: is changed: its '{found}' does not match its hash
+  lock: is changed: its {found!r} does not match its hash
   groups: is changed: its groups and their shards are not those of the plan
   thresholds: is changed: its measured thresholds are not those that lock.json pins
   embeddings: is changed: its vectors are not those that lock.json pins (lock.json there, the file
@@ -107,7 +109,7 @@ changed-file: A file that is not the one that the manifest, a receipt or the loc
 
 unexpected-file: A file that belongs to nothing in the dataset.
   is in no receipt
-    > Move it elsewhere, and run the same command again.
+    > Move such files elsewhere, and run the same command again.
   manifest: is unexpected: the manifest does not list it
   plan: is unexpected: the plan has no such shard
   listed: is unexpected: no receipt lists it
@@ -170,7 +172,7 @@ not-as-pinned: A recipe, thresholds or a model that are not those of lock.json.
   rows: is not a table of the recipe's rows
   folder: {found}; give its path, as in --set {key}={example}
   commit: lock.json has no commit of {found}, so its version is unknown
-  model: '{name}' is not the one that lock.json pins: found {found}, expected {expected}
+  model: {name!r} is not the one that lock.json pins: found {found}, expected {expected}
 
 wrong-receipt: A receipt that contradicts the lock, the plan, the candidates or its own numbers.
   hashes: belongs to another dataset (“there” in the receipt, “here” in lock.json): {found}

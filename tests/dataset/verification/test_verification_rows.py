@@ -219,6 +219,7 @@ def test_a_wrong_receipt_is_named(
     ("old", "new", "message"),
     [
         ("num_examples: ", "num_examples: 1", "but its files have"),
+        ("num_examples: ", "num_examples: [1, 2] # ", "but its files have"),
         ("num_bytes: ", "num_bytes: 1", "but its files have"),
         ("path: data/red/", "path: data/rde/", "has no config that loads"),
         ("- config_name: candidates\n  data_", "- config_name: other\n  data_", "has no entry in"

@@ -40,7 +40,8 @@ class Problem:
     code: str
 
     def __str__(self) -> str:
-        return f"{on_a_line(self.path)}: {self.what} [{self.code}]"
+        end = f" [{self.code}]" if self.code else ""
+        return f"{on_a_line(self.path)}: {self.what}{end}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,10 +256,10 @@ class RowFaults:
     def lines(self) -> Iterator[ProblemLine]:
         for alike, (key, problem) in self._first.items():
             more = self._rows[alike] - 1
-            where = f"is wrong in {key}"
+            line = ProblemLine(f"is wrong in {key}: {problem}", problem.code)
             if more:
-                where += f" and in {more} more such {'rows' if more > 1 else 'row'}"
-            yield ProblemLine(f"{where}: {problem}", problem.code)
+                line = line.with_end(f" (and {more:,} more such {'rows' if more > 1 else 'row'})")
+            yield line
 
     def __bool__(self) -> bool:
         return bool(self._first)

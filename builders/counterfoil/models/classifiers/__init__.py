@@ -21,7 +21,7 @@ from counterfoil.models.classifiers import (
 )
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.messages import refusal
-from counterfoil.models.names import refuse_elsewhere
+from counterfoil.models.names import meant_kind, refuse_elsewhere
 from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.registry import Registry, with_functions
@@ -83,12 +83,9 @@ def _kind_of(name: str) -> ClassifierKind:
     prefix = match[0].removesuffix(":") if match else ""
     if prefix not in CLASSIFIER_KINDS:
         # people do not write these
-        known = [f"{kind}:" for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]
+        kinds = [kind for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]
+        known = [f"{kind}:" for kind in kinds]
         where = f"model {name!r}"
-        raise refusal(
-            "unknown-model.classifier",
-            where,
-            prefix,
-            known,
-        )
+        hint = meant_kind(prefix, kinds)
+        raise refusal("unknown-model.classifier", where, prefix, known, hint=hint)
     return CLASSIFIER_KINDS[prefix]

@@ -99,7 +99,7 @@ def open_masks(dataset: OpenDataset, limit: int | None = None) -> MaskSubject:
             encoded = cell.get("bytes") or b""
             of_base = masks.setdefault(base_of[key], encoded)
             if encoded != of_base:
-                raise failure("altered-dataset.differs", directory, key, what="pixels")
+                raise failure("altered-dataset.differs", directory, key, what="mask")
     return MaskSubject(
         dataset,
         rows,

@@ -327,5 +327,7 @@ def given_order(order: Any, name: str) -> str | Sequence[str] | None:
         reason = "is not UTF-8 text"
         if isinstance(error, OSError):
             reason = error
-        raise refusal("class-order.unread", order[:200], reason, ORDERS) from error
+        raise refusal(
+            "class-order.unread", f"class_order: {order[:200]}", reason, ORDERS
+        ) from error
     return [line.strip() for line in text.splitlines() if line.strip()]

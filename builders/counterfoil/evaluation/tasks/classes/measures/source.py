@@ -173,8 +173,7 @@ def measure_distances(
 
 def skipped_because(error: CounterfoilError) -> str:
     """Return all problems of an error in one text: the reason that something was skipped."""
-    problems = [problem.removesuffix(f" [{problem.code}]") for problem in error.problems]
-    texts = filter(None, (*problems, error.hint))
+    texts = filter(None, (error.reason, error.hint))
     return "; ".join(texts).rstrip(".")
 
 
