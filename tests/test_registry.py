@@ -136,5 +136,5 @@ def test_an_unknown_prefix_lists_those_of_plugins(
     )
     with pytest.raises(UserError) as refused:
         load_classifier("toi:model")
-    assert "did you mean 'toy'?" in refused.value.problems[0]
+    assert "did you mean 'toy:'?" in refused.value.problems[0]
     assert "toy:" in (refused.value.hint or "")

@@ -82,8 +82,8 @@ class ProblemLine(str):
         return ProblemLine(line, self.code, "", self.values, self.advice).at(path)
 
     def with_end(self, text: str) -> ProblemLine:
-        """Return the problem with a text after its line, before its code."""
-        end = f" [{self.code}]" if self.code else ""
+        """Return the problem with a text after its line: before its code, or lines below it."""
+        end = f" [{self.code}]" if self.code and not text.startswith("\n") else ""
         line = f"{self.removesuffix(end)}{text}{end}"
         return ProblemLine(line, self.code, self.path, self.values, self.advice)
 

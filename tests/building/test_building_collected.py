@@ -176,7 +176,7 @@ def test_what_another_machine_makes_is_written_here(
     out = tmp_path / "dataset"
     with pytest.raises(UserError) as refused:
         tiny(out, engine=EngineChoice("other", str(out)))
-    assert f"{out} is a different folder on" in refused.value.problems[0]
+    assert f"{out}: is a different folder on" in refused.value.problems[0]
     assert not list(out.rglob("receipts/*"))
     reports: list[BuildProgress] = []
 

@@ -146,7 +146,8 @@ def test_a_dataset_is_made_again(folder: Path, dataset: Path, tmp_path: Path) ->
     assert result.comparison is not None and result.comparison.identical
     assert published(tmp_path / "made") == published(dataset)
     with pytest.raises(
-        UserError, match=r"generator.dataset './given_folder' is a folder on the machine that built"
+        UserError,
+        match=r"generator.dataset './given_folder': is a folder on the machine that built",
     ):
         regenerate(dataset, tmp_path / "lost", device="cpu", workers=1)
     with pytest.raises(UserError, match="holds images drawn elsewhere, which were not rendered"):

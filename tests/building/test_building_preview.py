@@ -77,7 +77,8 @@ def test_it_becomes_no_other_dataset(preview: Path, tmp_path: Path) -> None:
     for limit, words in ((None, "a whole dataset"), (7, "a preview of 7 images a shift")):
         problems = problems_of(corrupted, preview, limit)
         assert problems == (
-            f"{preview} holds a preview of 6 images a shift, and you asked for {words}",
+            f"{preview}: holds a preview of 6 images a shift, and you asked for {words}"
+            " [other-build]",
         )
     with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         corrupted(tmp_path / "none", 0)

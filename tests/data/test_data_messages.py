@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from counterfoil.data.messages import failure, message, refusal
-from counterfoil.errors import MOST_SHOWN, ProblemLine, Problems, RunFailure, UserError, raise_together
+from counterfoil.errors import (
+    MOST_SHOWN,
+    ProblemLine,
+    Problems,
+    RunFailure,
+    UserError,
+    raise_together,
+)
 from support.messages import gaps_of, mentioned, said, statements
 from support.refusals import refuses
 

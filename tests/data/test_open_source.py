@@ -415,7 +415,7 @@ def test_a_folder_of_another_machine_is_not_looked_for(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     with pytest.raises(
-        UserError, match=r"'\./photos' is a folder on the machine that built the dataset"
+        UserError, match=r"'\./photos': is a folder on the machine that built the dataset"
     ):
         open_source(source_of("elsewhere:./photos")).split("train")
     assert (

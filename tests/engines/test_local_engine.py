@@ -478,5 +478,5 @@ def test_its_value_and_its_refusals_come_back_from_there(monkeypatch: pytest.Mon
     """As on a GPU, on a device that this machine has."""
     monkeypatch.setattr(local, "holds_context", lambda device: True)
     assert called_on("cpu", number_of_this_process, "word") != os.getpid()
-    with pytest.raises(UserError, match="'gpu' cannot be used"):
+    with pytest.raises(UserError, match="'gpu': cannot be used"):
         called_on("cpu", resolve_devices, "gpu")

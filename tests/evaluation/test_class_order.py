@@ -309,7 +309,7 @@ class TestTold:
             (tmp_path / "other.txt", "1 of 3 classes have no output of their name"),
             ("tim", "there is no file .*tim"),
             (["blue", 3, "red"], "expected the names of classes"),
-            ({"modle": "timm"}, "'modle' is none of the models .unlisted-model"),
+            ({"modle": "timm"}, "'modle' is not one of the models .unlisted-model"),
         ):
             with pytest.raises(UserError, match=says):
                 scored(images, model, tmp_path / "out", class_order=order)

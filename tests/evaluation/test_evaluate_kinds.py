@@ -176,7 +176,7 @@ class TestCallables:
         for says in (
             "there is no callable 'nmber'; did you mean 'number'", "'number': is int, which cannot"
                 " be called",
-            "'scalar' gives scores of shape []", "'text' gives list", "'raises' failed", "did you mean 'resnet",
+            "'scalar': gives scores of shape []", "'text': gives list", "'raises': failed", "did you mean 'resnet",
             "expected a printable text as its name",
         ):  # fmt: skip
             assert says in text

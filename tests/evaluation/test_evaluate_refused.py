@@ -362,7 +362,7 @@ def test_a_folder_in_its_recipe_is_one_of_another_machine(
 ) -> None:
     with_models(dataset, name)
     with pytest.raises(
-        UserError, match=rf"'{name}' is a folder on the machine that built the dataset"
+        UserError, match=rf"'{name}': is a folder on the machine that built the dataset"
     ):
         evaluate(dataset, device="cpu", out=tmp_path / "out")
 

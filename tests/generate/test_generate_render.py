@@ -216,7 +216,7 @@ def test_a_word_without_an_embedding_is_reported_before_it_is_looked_up(
 def test_what_a_text_encoder_cannot_do_is_reported_in_words(make_recipe: MakeRecipe) -> None:
     pipeline = load_pipeline("lab:sd", dtype="float32")
     pipeline.tokenizer.model_max_length = 5_000  # longer than the encoder has positions
-    with pytest.raises(RunFailure, match="'lab:sd' cannot encode a prompt"):
+    with pytest.raises(RunFailure, match="'lab:sd': cannot encode a prompt"):
         Renderer(pipeline, make_recipe()).render(spread_samples(make_recipe()))
 
 

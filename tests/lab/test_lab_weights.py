@@ -153,7 +153,7 @@ def test_they_are_no_model_and_other_names_of_the_lab_are_no_tokens() -> None:
     assert "tokens" not in lab_models()
     with pytest.raises(UserError, match="the lab has no 'tokens'"):
         resolve_name("lab:tokens")
-    with pytest.raises(UserError, match=r"no tokens 'lab:token'; did you mean 'tokens'\?"):
+    with pytest.raises(UserError, match=r"no tokens 'lab:token'; did you mean 'lab:tokens'\?"):
         token_folder("lab:token", None)
     with pytest.raises(UserError, match="no tokens 'lab:sd'") as refused:
         read_class_tokens(load_recipe(RECIPE, ["tokens.path=lab:sd"]))

@@ -138,23 +138,27 @@ def _differing_rows(
 ) -> Any:
     """Return a row for each image and line whose two models answer differently, the surest answers
     of the judged model first. Only classifiers have such lines."""
-    import pandas as pd
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    table = pq.read_table(pa.BufferReader(predictions), filters=[("shift", "=", group)])
-    answers = table.to_pandas()
-    if "path" not in answers:
-        answers["path"] = None
-    frames = []
+    of_group = pq.read_table(pa.BufferReader(predictions), filters=[("shift", "=", group)])
+    if "path" not in of_group.column_names:
+        of_group = of_group.append_column("path", pa.nulls(of_group.num_rows, pa.string()))
+    tables = []
     for judged in lines:
-        frame = answers[["key", "path", *task.truth_columns]].copy()
-        frame["model"] = judged.model
+        columns = {name: name for name in ("key", "path", *task.truth_columns)}
         for column in ("answered", "confidence"):
-            frame[column] = answers[f"{column}.{judged.model}"]
-            frame[f"{column}.of"] = answers[f"{column}.{judged.line.other_model}"]
-        frames.append(frame[frame["answered"] != frame["answered.of"]])
-    return task.worst_first(pd.concat(frames))
+            columns[column] = f"{column}.{judged.model}"
+            columns[f"{column}.of"] = f"{column}.{judged.line.other_model}"
+        answers = pa.table({name: of_group[column] for name, column in columns.items()})
+        answers = answers.filter(pc.not_equal(answers["answered"], answers["answered.of"]))
+        models = pa.array([judged.model] * answers.num_rows, pa.string())
+        tables.append(answers.append_column("model", models))
+    frame = pa.concat_tables(tables).to_pandas()
+    paths = frame["path"]
+    frame["path"] = paths.astype(object).where(paths.notna(), None)
+    return task.worst_first(frame)
 
 
 def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:

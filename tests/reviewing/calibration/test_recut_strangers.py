@@ -93,7 +93,7 @@ def test_a_recipe_of_other_classes_is_not_cut(copy: Path, cut: Path) -> None:
     recipe.write_text(recipe.read_text().replace("id: '08'", "id: 'x8'"))
     assert "x8" in recipe.read_text()
     sealed(copy)
-    with pytest.raises(RunFailure, match=r"thresholds\.json differs from the recipe"):
+    with pytest.raises(RunFailure, match=r"thresholds\.json: differs from the recipe"):
         recut(copy, cut, copy.parent / "recut")
 
 
