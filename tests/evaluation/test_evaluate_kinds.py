@@ -180,7 +180,7 @@ class TestCallables:
             "expected a printable text as its name",
         ):  # fmt: skip
             assert says in text
-        with pytest.raises(UserError, match="'four' has 4 outputs, and the classes need"):
+        with pytest.raises(UserError, match="'four': has 4 outputs, and the classes need"):
             evaluate(dataset, {"four": given["four"]}, device="cpu")
         with refuses("unfit-option", "transform"):
             evaluate(dataset, ["lab:resnet10t"], transform=np.asarray, device="cpu")
