@@ -134,7 +134,7 @@ def second_file(folder: Path) -> None:
             "invalid-coco",
             "found 'box' again",
         ),
-        (damaged(categories=[{"id": 3}]), "invalid-coco", "categories[0]: found '{'id': 3}'"),
+        (damaged(categories=[{"id": 3}]), "invalid-coco", "categories[0]: found \"{'id': 3}\""),
         (
             damaged(images=[{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]),
             "invalid-coco",

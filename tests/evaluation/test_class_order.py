@@ -117,7 +117,8 @@ class TestNames:
             tmp_path / "model", names, names[::-1], labels=(*names[::-1], "e")[:count]
         )
         with pytest.raises(
-            UserError, match=f"has 4 outputs, and it tells {count} names \[unmatched-classes\]\n  classes"
+            UserError,
+            match=f"has 4 outputs, and it tells {count} names \\[unmatched-classes\\]\n  classes",
         ):
             scored(images, model, tmp_path / "out")
 

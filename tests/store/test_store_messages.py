@@ -17,7 +17,7 @@ PACKAGES = [
 ]
 # These are chosen by a word within their name.
 CHOSEN = {
-    "cannot-write.disk", "damaged-shard.size",
+    "cannot-write.disk", "cannot-write.full", "damaged-shard.size",
     "other-build.inputs", "other-build.plan", "unplanned-shard.repeated", "unplanned-shard.row",
     "wrong-row.candidate", "wrong-row.sample",
 }  # fmt: skip

@@ -299,7 +299,8 @@ def compare(options: CompareOptions) -> AnswerComparison:
     first = read_answer_file(options)
     second = read_answer_file(options, second=True)
     labels = first.facts["label"], second.facts["label"]
-    matched = first.columns.score is None or second.columns.score is None
+    scores = first.columns.score, second.columns.score
+    matched = None in scores
     if matched and case_counts(label for of_file in labels for label in of_file.values()):
         first = read_answer_file(options, cased=True)
         second = read_answer_file(options, second=True, cased=True)

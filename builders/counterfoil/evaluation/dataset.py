@@ -776,8 +776,11 @@ def open_subject(
             if plain or not named_path(dataset).is_dir():
                 raise
             neither = message("unknown-images", dataset, RECIPE)
-            reasons = [ProblemLine(f"  {each}", each.code, each.path) for each in error.problems]
-            raise UserError([neither, *reasons], error.hint) from error
+            problems = [neither]
+            for problem in error.problems:
+                indented = f"  {problem}"
+                problems.append(ProblemLine(indented, problem.code, problem.path))
+            raise UserError(problems, error.hint) from error
         subject = labelled_subject(str(dataset), images, classes, base)
         subject = replace(subject, recipe=chosen)
     others = {}

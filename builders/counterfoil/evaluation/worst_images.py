@@ -142,20 +142,27 @@ def _differing_rows(
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    of_group = pq.read_table(pa.BufferReader(predictions), filters=[("shift", "=", group)])
+    buffer = pa.BufferReader(predictions)
+    in_group = [("shift", "=", group)]
+    of_group = pq.read_table(buffer, filters=in_group)
     if "path" not in of_group.column_names:
-        of_group = of_group.append_column("path", pa.nulls(of_group.num_rows, pa.string()))
+        nothing = pa.nulls(of_group.num_rows, pa.string())
+        of_group = of_group.append_column("path", nothing)
     tables = []
     for judged in lines:
-        columns = {name: name for name in ("key", "path", *task.truth_columns)}
+        model = judged.model
+        other = judged.line.other_model
+        columns = {name: of_group[name] for name in ("key", "path", *task.truth_columns)}
         for column in ("answered", "confidence"):
-            columns[column] = f"{column}.{judged.model}"
-            columns[f"{column}.of"] = f"{column}.{judged.line.other_model}"
-        answers = pa.table({name: of_group[column] for name, column in columns.items()})
-        answers = answers.filter(pc.not_equal(answers["answered"], answers["answered.of"]))
-        models = pa.array([judged.model] * answers.num_rows, pa.string())
-        tables.append(answers.append_column("model", models))
-    frame = pa.concat_tables(tables).to_pandas()
+            columns[column] = of_group[f"{column}.{model}"]
+            columns[f"{column}.of"] = of_group[f"{column}.{other}"]
+        differs = pc.not_equal(columns["answered"], columns["answered.of"])
+        answers = pa.table(columns).filter(differs)
+        models = pa.array([model] * answers.num_rows, pa.string())
+        answers = answers.append_column("model", models)
+        tables.append(answers)
+    joined = pa.concat_tables(tables)
+    frame = joined.to_pandas()
     paths = frame["path"]
     frame["path"] = paths.astype(object).where(paths.notna(), None)
     return task.worst_first(frame)

@@ -227,8 +227,8 @@ def refuse_problems(model: str, problems: Sequence[str], file: str | None = None
     """Raise UserError with the problems of a model, or of one of its files."""
     if problems:
         where = f"model {model!r}" if file is None else f"model {model!r}: {file}"
-        found = [message("invalid-config", where, problem) for problem in problems]
-        raise UserError(first_of(found, _MOST_PROBLEMS))
+        lines = [message("invalid-config", where, problem) for problem in problems]
+        raise UserError(first_of(lines, _MOST_PROBLEMS))
 
 
 def without_places(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -159,9 +159,9 @@ def load_kind(
     if not colon or prefix not in kinds:
         known = [f"{kind}:" for kind in kinds]
         where = f"model {name!r}"
-        found = prefix if colon else ""
+        kind = prefix if colon else ""
         hint = meant_kind(prefix, kinds)
-        raise refusal("unknown-model.kind", where, found, known, hint=hint, what=what)
+        raise refusal("unknown-model.kind", where, kind, known, hint=hint, what=what)
     return kinds[prefix](name, device)
 
 

@@ -267,7 +267,7 @@ def _score_columns(
     elif not scores:
         return _unnamed_scores(rest, numbers, others)
     elif others and len(scores) >= len(classes):
-        # Every class has a column, and nothing in their names tells what the others are.
+        # Every class has a column, and the names of the others do not say what they are.
         imagenet = any(label.imagenet for label in classes)
         meaning = "outputs"
         if not imagenet or len(scores) + len(others) != _IMAGENET_OUTPUTS:
