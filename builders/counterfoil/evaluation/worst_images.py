@@ -139,9 +139,10 @@ def _differing_rows(
     """Return a row for each image and line whose two models answer differently, the surest answers
     of the judged model first. Only classifiers have such lines."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.compute
     import pyarrow.parquet as pq
 
+    compute: Any = pyarrow.compute
     buffer = pa.BufferReader(predictions)
     in_group = [("shift", "=", group)]
     of_group = pq.read_table(buffer, filters=in_group)
@@ -156,7 +157,7 @@ def _differing_rows(
         for column in ("answered", "confidence"):
             columns[column] = of_group[f"{column}.{model}"]
             columns[f"{column}.of"] = of_group[f"{column}.{other}"]
-        differs = pc.not_equal(columns["answered"], columns["answered.of"])
+        differs = compute.not_equal(columns["answered"], columns["answered.of"])
         answers = pa.table(columns).filter(differs)
         models = pa.array([model] * answers.num_rows, pa.string())
         answers = answers.append_column("model", models)
