@@ -513,9 +513,7 @@ def test_images_that_no_model_can_read_leave_every_group(built: Path) -> None:
         LabelTruth(truth.present ^ flipped, truth.known),
         LabelTruth(truth.present, truth.known ^ flipped),
     ):
-        with refuses(
-            "altered-dataset", None, "other conditions than its base image", kind=RunFailure
-        ):
+        with refuses("altered-dataset", None, "the conditions of its base image", kind=RunFailure):
             MultilabelSubject.of(dataset, changed, readable, 2)
 
 
