@@ -91,10 +91,11 @@ function is first used.
 """
 _ERRORS_OPENING = """# Errors
 
-Each line about a mistake in a recipe, a dataset, a model or its answers ends with a code in brackets, such as `[unknown-class]`. The
-code stays the same when the words change, so scripts and searches can use it. In Python, `error.problems` of a
-`UserError` or a `RunFailure` are the lines; each has its `code` and its `path`, the key or file that is wrong.
-`error.hint` is what to do. `counterfoil verify --json` lists problems with their `code`, `path` and `repair`.
+Each line about a mistake in a recipe, a dataset, a model or its answers ends with a code in brackets, such as
+`[unknown-class]`. The code stays the same when the words change, so scripts and searches can use it. In Python,
+`error.problems` of a `UserError` or a `RunFailure` are the lines; each has its `code` and its `path`, the key or file
+that is wrong. `error.hint` is what to do. `counterfoil verify --json` lists problems with their `code`, `path` and
+`repair`.
 
 Here is what each code means, with the lines that end with it and what to do then. `…` stands for a value.
 """
