@@ -75,15 +75,14 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
     """
     import pyarrow as pa
 
-    answers = {}
     deciding: dict[str, list[Judged]] = {}
     for verdict in ("pass", "undecided", "fail"):
+        of_verdict: dict[str, list[Judged]] = {}
         for judged in gate.judged:
             if judged.verdict == verdict and not judged.line.advisory:
-                if answers.get(judged.group) != verdict:
-                    deciding[judged.group] = []
-                answers[judged.group] = verdict
-                deciding[judged.group].append(judged)
+                of_verdict.setdefault(judged.group, []).append(judged)
+        deciding |= of_verdict
+    answers = {group: lines[0].verdict for group, lines in deciding.items()}
     order = ("fail", "undecided", "pass", "")
 
     def rank(group: str) -> int:
