@@ -67,6 +67,24 @@ class ComparedFile(Strict):
     """The number of rows without a score."""
     averaged: Count
     """The number of images whose score is a mean over several answers."""
+    lowest: float
+    """The lowest score of an image in both files."""
+    highest: float
+    """The highest score of an image in both files."""
+    binary: bool
+    """Whether every score is 0 or 1."""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether every score lies between 0 and 1."""
+        return self.lowest >= 0 and self.highest <= 1
+
+    @property
+    def range(self) -> str:
+        """Which values its scores take, in words."""
+        if self.binary:
+            return "are 0 or 1"
+        return f"lie between {self.lowest:.4g} and {self.highest:.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +221,31 @@ class AnswerComparison(Strict):
     """How many images make an interval of this half width."""
 
     @property
+    def unlike_scores(self) -> bool:
+        """Whether the two files' scores look like two measures: 0 or 1 in one file alone, or
+        beyond 0 and 1 in one file alone.
+
+        Means over several answers are fractions also where each answer is right or wrong.
+        """
+        first = self.first
+        second = self.second
+        one_answer = not (first.averaged or second.averaged)
+        if one_answer and first.binary != second.binary:
+            return True
+        return first.is_share != second.is_share
+
+    @property
     def sentences(self) -> Iterator[str]:
         """The comparison in words, for people."""
         paired = self.paired
         for which, file in (("First", self.first), ("Second", self.second)):
             score = self._score(file.score)
             yield f"{which}: {score}. {file.name}, column {file.score_column}."
+        if self.unlike_scores:
+            yield (
+                f"Scores of the first {self.first.range}, those of the second {self.second.range}:"
+                " the difference means something only if both are one measure on one scale."
+            )
         of_units = ""
         if paired.units is not None:
             of_units = f" of {format_count(paired.units, 'unit')}"
@@ -332,6 +369,9 @@ def compare(options: CompareOptions) -> AnswerComparison:
                 only_here=len(answers.scores.keys() - other.scores.keys()),
                 unscored=answers.unscored,
                 averaged=answers.averaged,
+                lowest=float(of_file.min()),
+                highest=float(of_file.max()),
+                binary=bool(np.isin(of_file, (0.0, 1.0)).all()),
             )
         )
     return AnswerComparison(
