@@ -286,6 +286,19 @@ def test_results_of_the_dataset_stand_beside_those_of_now(
             assert cell.partition(" ")[0] == f"{100 * (value or 0):.1f}"
 
 
+def test_a_model_without_stored_results_is_named(models: dict[str, str], tmp_path: Path) -> None:
+    directory = build_colours(tmp_path / "colours")
+    first, second, third, *_ = models.values()
+    gate = ["accuracy(base) >= 1"]
+    out = tmp_path / "out"
+    evaluate(directory, [first, second], device="cpu", out=out, into_card=True)
+    evaluation = evaluate(directory, third, device="cpu", gate=gate, out=out)
+    text = comment_of(evaluation).partition("#### What changed")[2].partition("####")[0]
+    [model] = evaluation.results.models
+    assert f"stores no results of `{model.name}`" in text
+    assert "`local-dir:./sharp`, `local-dir:./no_red`" in text
+
+
 def test_a_comment_has_room_on_github() -> None:
     judged = []
     for number in range(600):

@@ -83,35 +83,14 @@ def short_shift_name(name: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    figure, axes = new_panels(1, 1, size=(width, height))
-    return figure, axes[0][0]
-
-
-def new_panels(
-    rows: int,
-    columns: int,
-    size: tuple[float, float] | None = None,
-) -> tuple[Figure, Any]:
-    """Return a figure of (rows, columns) small plots that share their axes, unless a size in inches
-    is given."""
+    """Return a figure of one plot, of a size in inches, with room for whatever labels it gets."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    shared = size is None
-    if size is None:
-        width = 2.15 * columns + 0.5
-        height = 2.25 * rows + 0.5
-        size = width, height
     with matplotlib.rc_context(_style()):
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(
-            rows,
-            columns,
-            squeeze=False,
-            sharex=shared,
-            sharey=shared,
-        )
-    return figure, panels
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
+    return figure, axes
 
 
 def as_svg(
@@ -258,6 +237,12 @@ def _style() -> Any:
 
 MOST_PANELS = 36
 _PANELS_A_ROW = 4
+# Inches: a panel, the room for labels beside and below all panels, and that beside and above each.
+_PANEL = 1.85
+_LEFT = 0.75
+_BOTTOM = 0.6
+_ACROSS = 0.2
+_UP = 0.42
 # Fewer points do not show how impact and slope relate.
 FEWEST_SHIFTS_FOR_SLOPES = 10
 
@@ -281,12 +266,38 @@ def measured_shifts(results: Results, *measures: str) -> list[tuple[GroupFacts, 
 
 
 def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
-    """Return `count` small plots, in rows."""
+    """Return `count` small plots that share their axes, in rows.
+
+    Their margins are fixed, because a layout that measures all labels takes as long as drawing
+    them.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
     columns = count
     if count > _PANELS_A_ROW + 1:
         columns = _PANELS_A_ROW
     rows = math.ceil(count / columns)
-    figure, axes = new_panels(rows, columns)
+    width = _LEFT + columns * (_PANEL + _ACROSS)
+    height = _BOTTOM + rows * (_PANEL + _UP)
+    grid = {
+        "left": _LEFT / width,
+        "right": 1 - _ACROSS / width,
+        "bottom": _BOTTOM / height,
+        "top": 1 - _UP / height,
+        "wspace": _ACROSS / _PANEL,
+        "hspace": _UP / _PANEL,
+    }
+    with matplotlib.rc_context(_style()):
+        figure = Figure(figsize=(width, height))
+        axes = figure.subplots(
+            rows,
+            columns,
+            squeeze=False,
+            sharex=True,
+            sharey=True,
+            gridspec_kw=grid,
+        )
     panels = list(axes.flat)
     for index in range(count, len(panels)):
         panels[index].set_visible(False)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from counterfoil.dataset.card.markdown import code, markdown_table
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, some_of
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.report.results import DROP, ModelFacts, Results
 from counterfoil.report.words import (
@@ -122,15 +122,25 @@ def _paired(lead: str, model: str, name: str, changes: Sequence[GroupChange]) ->
 
 def _beside_stored(task: Task, results: Results, models: Sequence[str]) -> Iterator[str]:
     """Yield for each model its numbers beside those that the dataset stores of it, or of its only
-    model."""
+    model; or a sentence that says why there are none."""
     subject = task.subject
     if subject.directory is None:
         return
     try:
         stored = read_results(subject.directory, subject.content)
-    except UserError:  # in a form that this version does not know
+    except UserError:
+        yield (
+            f"Nothing is compared with the results that the dataset stores ({EVALUATED.path}): this"
+            " version of Counterfoil does not read them."
+        )
         return
-    if stored is None or stored.lead != results.lead:
+    if stored is None:
+        return
+    if stored.lead != results.lead:
+        yield (
+            f"Nothing is compared with the results that the dataset stores ({EVALUATED.path}): they"
+            f" measure {stored.lead}, and these {results.lead}."
+        )
         return
     by_name = {facts.name: facts for facts in stored.models}
     public = with_public_names(results)
@@ -143,6 +153,12 @@ def _beside_stored(task: Task, results: Results, models: Sequence[str]) -> Itera
             earlier = stored.models[0]
         if earlier is not None:
             yield _unpaired(results, model, stored, earlier)
+        else:
+            known = [code(name) for name in by_name]
+            yield (
+                f"The dataset stores no results of {code(model)}, so nothing is compared with them"
+                f" ({EVALUATED.path}: {some_of(known, 3)})."
+            )
 
 
 def _unpaired(results: Results, model: str, stored: Results, facts: ModelFacts) -> str:
