@@ -241,8 +241,10 @@ _PANELS_A_ROW = 4
 _PANEL = 1.85
 _LEFT = 0.75
 _BOTTOM = 0.6
-_ACROSS = 0.2
+_ACROSS = 0.3
 _UP = 0.42
+# A single panel is as wide as what is written below it.
+_NARROWEST = 3.2
 # Fewer points do not show how impact and slope relate.
 FEWEST_SHIFTS_FOR_SLOPES = 10
 
@@ -278,11 +280,12 @@ def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
     if count > _PANELS_A_ROW + 1:
         columns = _PANELS_A_ROW
     rows = math.ceil(count / columns)
-    width = _LEFT + columns * (_PANEL + _ACROSS)
+    right = _LEFT + columns * _PANEL + (columns - 1) * _ACROSS
+    width = max(right + _ACROSS, _NARROWEST)
     height = _BOTTOM + rows * (_PANEL + _UP)
     grid = {
         "left": _LEFT / width,
-        "right": 1 - _ACROSS / width,
+        "right": right / width,
         "bottom": _BOTTOM / height,
         "top": 1 - _UP / height,
         "wspace": _ACROSS / _PANEL,

@@ -57,8 +57,8 @@ class SeverityLevels(Section):
     """Shares of the gain in the screening CLIP's shift score, rising. `build` looks for the share
     of the way that reaches each of them."""
     scales: tuple[_Level, ...] | None = Field(default=None, min_length=1, max_length=MOST_LEVELS)
-    """The shares of the way that reach `realised`. `build` measures them, whatever stands here, and
-    writes them into the dataset's recipe."""
+    """The shares of the way that reach `realised`. `build` measures them and writes them into the
+    dataset's recipe; it replaces any that are given."""
 
     _rising = field_check(
         "raw",

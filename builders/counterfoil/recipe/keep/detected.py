@@ -38,7 +38,7 @@ class DetectedRule(AskingRule):
     """The detector, OWLv2, OWL-ViT or Grounding DINO: `transformers:NAME` or
     `transformers:FOLDER`."""
     text: str = "a photo of a {class}"
-    """What it looks for; `{class}` is the name."""
+    """The text that the detector looks for; `{class}` is the name of the class."""
     confidence_at_least: float | None = Field(default=None, ge=LEAST_CONFIDENCE, le=1)
     """Lowest confidence of a box that counts; null: only measured."""
     count_at_least: int = Field(default=1, ge=1, le=MOST_BOXES)
