@@ -15,6 +15,7 @@ from counterfoil.report.words import (
     TableColumn,
     TableRow,
     format_count,
+    format_interval,
     format_percent,
     format_points,
     interval_sign,
@@ -24,7 +25,7 @@ from counterfoil.report.words import (
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
-    from counterfoil.report.results import Results
+    from counterfoil.report.results import ModelFacts, Results
 
 VALIDATION = "validation"
 VALIDATION_BASE = "validation_base"
@@ -197,7 +198,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
             f"{model.called(short)} is near chance on these images: it cannot be told from"
             f" guessing, which is right on {format_percent(model.chance)}."
             for model in results.models
-            if model.near_chance
+            if model.near_chance and _accuracy_below_chance(results, model) is None
         )
     classes = [cls.name for cls in results.near_chance_classes]
     models = [model.called(short) for model in results.models if model.near_chance]
@@ -249,14 +250,34 @@ def _near_chance(
     yield f"{subject} ({some_of(names, _MOST_NAMES)}) {verb} near chance on the base: {follows}."
 
 
-def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
+def answer_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
     """Return a warning for each model near chance whose outputs fit the classes far better in
-    another order."""
-    return tuple(
-        f"The outputs of {model.called(short)} look {model.likely_order}"
-        for model in results.models
-        if model.likely_order
-    )
+    another order, or that is right less often than by guessing."""
+    warnings = []
+    for model in results.models:
+        name = model.called(short)
+        accuracy = _accuracy_below_chance(results, model)
+        if model.likely_order:
+            warnings.append(f"The outputs of {name} look {model.likely_order}")
+        elif accuracy is not None:
+            warnings.append(
+                f"{name} is right less often than by guessing: on {format_percent(accuracy.value)}"
+                f" ({format_interval(accuracy)}), and guessing on {format_percent(model.chance)}. Its"
+                " answers may be matched to the wrong classes, or its lowest score may be its answer."
+            )
+    return tuple(warnings)
+
+
+def _accuracy_below_chance(results: Results, model: ModelFacts) -> Estimate | None:
+    """Return a model's accuracy on the base (or in the first group) if it is below chance by twice
+    the reach of its interval, as guessing hardly ever is; else None."""
+    if not results.groups:
+        return None
+    group = results.base or results.groups[0].name
+    accuracy = results.rows.estimate(results.lead, model=model.name, group=group)
+    if accuracy is None or accuracy.high is None:
+        return None
+    return accuracy if 2 * accuracy.high - accuracy.value < model.chance else None
 
 
 def outputs_sentences(results: Results) -> tuple[str, ...]:

@@ -31,8 +31,8 @@ from counterfoil.report.labels import LabelChecks, labels_table, share_words, wo
 from counterfoil.report.reference import (
     VALIDATION,
     VALIDATION_GAP,
+    answer_warnings,
     near_chance_sentences,
-    order_warnings,
     outputs_sentences,
 )
 from counterfoil.report.results import DROP_BASE, GroupFacts, ModelFacts, Results
@@ -360,7 +360,7 @@ def robustness_of(results: Results) -> Robustness:
     table = table.first(MOST_MODELS, "models", "results.csv")
     headline = headline_of(results)
     sentences = [headline] if headline else []
-    sentences += order_warnings(results, short=False)
+    sentences += answer_warnings(results, short=False)
     sentences += near_chance_sentences(results, short=False)
     sentences += outputs_sentences(results)
     return Robustness(_summary(results, models), table, by_shift, tuple(sentences))

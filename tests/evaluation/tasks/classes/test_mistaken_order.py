@@ -4,18 +4,24 @@ is named."""
 from __future__ import annotations
 
 import html
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from colour_kinds import ColourModule, as_tensor
 from colour_world import build_colours, save_folders, save_trained
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.tasks.classes.mistaken_order import LEAST_GAIN, better_order
-from counterfoil.report.reference import near_chance_sentences, order_warnings
+from counterfoil.report.reference import answer_warnings, near_chance_sentences
+from counterfoil.report.results import estimate_row
+from counterfoil.stats import wilson_estimate
+from results_examples import model, results
 from support.refusals import succeed
 
 
@@ -93,13 +99,39 @@ def test_a_folder_that_a_model_guesses_on_is_near_chance(tmp_path: Path) -> None
     def always_first(batch: np.ndarray) -> np.ndarray:
         return np.eye(4)[np.zeros(len(batch), dtype=int)]
 
-    given: Any = {"guesses": always_first, "knows": save_trained(tmp_path / "model", names, names)}
-    result = evaluate(images, given, device="cpu", out=tmp_path / "out")
+    models: Any = {"guesses": always_first, "knows": save_trained(tmp_path / "model", names, names)}
+    result = evaluate(images, models, device="cpu", out=tmp_path / "out")
     assert [model.near_chance for model in result.models] == [True, False]
     (sentence,) = near_chance_sentences(result.results)
     assert sentence.startswith("guesses is near chance on these images") and "25.0 %" in sentence
     assert sentence in html.unescape((tmp_path / "out" / "report.html").read_text())
     assert result.score("guesses", "all").top1.value == 0.25  # type: ignore[union-attr]
+
+
+def test_losses_that_are_given_as_scores_are_no_guesses(tmp_path: Path) -> None:
+    names = ("a", "b", "c", "d")
+    images = save_folders(tmp_path / "images", names, 20)
+    rng = np.random.default_rng(0)
+    lines = [",".join(["path", *names])]
+    for path in sorted(images.rglob("*.png")):
+        losses = 1 + rng.random(4)
+        losses[names.index(path.parent.name)] = 0.1
+        lines.append(",".join([path.relative_to(images).as_posix(), *map(str, losses)]))
+    answers = tmp_path / "losses.csv"
+    answers.write_text("\n".join(lines))
+    result = evaluate(images, f"predictions:{answers}", device="cpu", out=tmp_path / "out")
+    (warning,) = answer_warnings(result.results)
+    assert "right less often than by guessing: on 0.0 %" in warning
+    assert "its lowest score may be its answer" in warning
+    assert not near_chance_sentences(result.results)
+
+
+@given(st.integers(2, 20), st.integers(1, 400), st.integers(0, 10_000))
+def test_who_guesses_is_hardly_ever_below_chance(classes: int, images: int, seed: int) -> None:
+    right = np.random.default_rng(seed).binomial(images, 1 / classes)
+    row = estimate_row("accuracy", wilson_estimate(right, images), model="model-0", group="base")
+    facts = replace(model("model-0"), chance=1 / classes)
+    assert not answer_warnings(replace(results(1, 0, [row]), models=(facts,)))
 
 
 def test_an_order_that_fits_far_better_is_named_everywhere(tmp_path: Path) -> None:
@@ -119,7 +151,7 @@ def test_an_order_that_fits_far_better_is_named_everywhere(tmp_path: Path) -> No
     right = evaluate(
         images, model, device="cpu", out=out, class_order=["dog", "airplane", "bird", "cat"]
     )
-    assert not order_warnings(right.results) and not right.models[0].near_chance
+    assert not answer_warnings(right.results) and not right.models[0].near_chance
 
 
 def test_timms_order_of_folders_is_named(tmp_path: Path) -> None:
@@ -127,7 +159,7 @@ def test_timms_order_of_folders_is_named(tmp_path: Path) -> None:
     images = save_folders(tmp_path / "images", names, 12)
     model = save_trained(tmp_path / "model", names, names)  # as timm sorts them
     result = evaluate(images, model, device="cpu", out=tmp_path / "out", class_order="position")
-    (warning,) = order_warnings(result.results)
+    (warning,) = answer_warnings(result.results)
     assert (
         "look to be in timm's order of the class names: 100.0 % of images are right if output 1 is"
         " 2" in warning
@@ -140,6 +172,6 @@ def test_a_built_dataset_is_judged_by_its_base(tmp_path: Path) -> None:
     result = evaluate(
         dataset, {"mine": model}, device="cpu", out=tmp_path / "out", transform=as_tensor
     )
-    (warning,) = order_warnings(result.results)
+    (warning,) = answer_warnings(result.results)
     assert "look shifted by one: 100.0 % of images are right if output 0 is green" in warning
     assert result.models[0].near_chance

@@ -21,10 +21,10 @@ from counterfoil.report.reference import (
     OVER_CLASSES,
     VALIDATION,
     VALIDATION_GAP,
+    answer_warnings,
     averaged,
     everyone,
     model_sentences,
-    order_warnings,
 )
 from counterfoil.report.results import (
     DROP_BASE,
@@ -116,7 +116,7 @@ def classes_page(
     values = {
         "tables": tables,
         "checked": checked_shifts(results),
-        "order_warnings": order_warnings(results),
+        "answer_warnings": answer_warnings(results),
         "model_sentences": list(model_sentences(results)),
         "unreadable": unreadable,
         "everyone": everyone(results),

@@ -77,7 +77,7 @@ from counterfoil.prediction.passes import (
 )
 from counterfoil.progress import report_progress
 from counterfoil.recipe import RecipeClass
-from counterfoil.report.reference import order_warnings
+from counterfoil.report.reference import answer_warnings
 from counterfoil.report.results import (
     NESTED,
     ClassFacts,
@@ -352,7 +352,7 @@ class ClassesTask(Task):
         yield from refusal_notes(self.refused, results.short_names)
 
     def warnings(self, results: Results) -> Iterable[str]:
-        yield from order_warnings(results)
+        yield from answer_warnings(results)
         for shown in NESTED.values():
             yield from shown.warnings(results)
 
