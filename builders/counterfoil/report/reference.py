@@ -22,7 +22,7 @@ from counterfoil.report.words import (
     points_cell,
     text_cell,
 )
-from counterfoil.stats import Estimate
+from counterfoil.stats import Estimate, wilson_interval
 
 if TYPE_CHECKING:
     from counterfoil.report.results import ModelFacts, Results
@@ -56,6 +56,8 @@ NEAR_CHANCE = "near chance"  # beside such an accuracy
 # With a larger gap to validation images, the base does not represent the input dataset.
 LARGE_GAP = 0.1
 _MOST_NAMES = 12
+# A model is called worse than guessing at this confidence.
+_SURE = 0.9999
 # A model trained at the images' own size has never seen them enlarged this many times.
 _FAR = 3
 
@@ -269,15 +271,20 @@ def answer_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
 
 
 def _accuracy_below_chance(results: Results, model: ModelFacts) -> Estimate | None:
-    """Return a model's accuracy on the base (or in the first group) if it is below chance by twice
-    the reach of its interval, as guessing hardly ever is; else None."""
+    """Return a model's accuracy on the base (or in the first group), with Wilson's interval, if
+    guessing is that low once in ten thousand times; else None."""
     if not results.groups:
         return None
     group = results.base or results.groups[0].name
-    accuracy = results.rows.estimate(results.lead, model=model.name, group=group)
-    if accuracy is None or accuracy.high is None:
+    row = results.rows.one(results.lead, model=model.name, group=group)
+    if row is None or row.value is None or not row.n:
         return None
-    return accuracy if 2 * accuracy.high - accuracy.value < model.chance else None
+    images = row.units or row.n
+    right = row.value * images
+    _, highest = wilson_interval(right, images, _SURE)
+    if highest >= model.chance:
+        return None
+    return Estimate(row.value, *wilson_interval(right, images))
 
 
 def outputs_sentences(results: Results) -> tuple[str, ...]:
