@@ -75,6 +75,7 @@ def graded(
         list(models.values()),
         out=tmp_path_factory.mktemp("graded-out"),
         device="cpu",
+        reference=False,
     )
 
 

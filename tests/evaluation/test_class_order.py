@@ -24,17 +24,14 @@ from timm.data.readers.reader_image_folder import find_images_and_targets
 from timm.data.transforms_factory import create_transform
 from torchvision.datasets import ImageFolder
 from transformers import AutoImageProcessor, AutoModelForImageClassification
-from typer.testing import CliRunner
 
 from colour_kinds import ColourModule, as_tensor, save_colour_transformer
-from colour_world import NAMES, build_colours, save_folders, save_trained
-from counterfoil.cli.main import app
+from colour_world import NAMES, save_folders, save_trained
 from counterfoil.errors import UserError
-from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.reference import model_sentences
 from counterfoil.report.results import results_from
 from results_examples import top1
+from support.measured import measured
 from support.refusals import refuses, succeed
 
 
@@ -67,21 +64,12 @@ def timms_accuracy(model: str, samples: list[tuple[str, int]]) -> float:
     )
 
 
-def scored(images: Path, model: Any, out: Path, **options: Any) -> Evaluation:
-    return evaluate(images, model, device="cpu", out=out, **options)
-
-
 class TestNames:
-    # Names that look like numbers, and a class that was renamed after training.
+    # A class was renamed after training. test_class_map.py has more names that look like numbers.
     @pytest.mark.parametrize(
         ("names", "renamed"),
         [
-            (("30", "10", "40", "20"), "35"),
             (("class_3", "class_1", "class_4", "class_2"), "class_5"),
-            (("cls-03", "cls-01", "cls-04", "cls-02"), "cls-05"),
-            (("0003", "0001", "0004", "0002"), "0005"),
-            (("label 3", "label 1", "label 4", "label 2"), "label 0"),
-            (("n03", "n01", "n04", "n02"), "n99"),
             (("2", "0", "3", "1"), "7"),
         ],
     )
@@ -90,14 +78,14 @@ class TestNames:
     ) -> None:
         images = save_folders(tmp_path / "images", names)
         model = save_trained(tmp_path / "model", names, names, labels=names)
-        result = scored(images, model, tmp_path / "out")
+        result = measured(images, model)
         assert top1(result).value == 1.0
         assert result.models[0].matched == "by name: 4 of 4 classes"
         (images / names[0]).rename(images / renamed)
         with pytest.raises(
             UserError, match="1 of 4 classes have no output of their name"
         ) as refused:
-            scored(images, model, tmp_path / "out")
+            measured(images, model)
         assert (
             f"{renamed} " in refused.value.problems[0]
             and f"| {names[0]}" in refused.value.problems[0]
@@ -105,7 +93,7 @@ class TestNames:
         assert "--class-order FILE" in (refused.value.hint or "")
         order = tmp_path / "order.txt"
         order.write_text("\n".join([renamed, *names[1:]]) + "\n")
-        with_order = scored(images, model, tmp_path / "out", class_order=order)
+        with_order = measured(images, model, class_order=order)
         assert top1(with_order).value == 1.0
         assert with_order.models[0].matched == "by name: 4 of 4 classes (as --class-order says)"
 
@@ -120,7 +108,7 @@ class TestNames:
             UserError,
             match=f"has 4 outputs, and it tells {count} names \\[unmatched-classes\\]\n  classes",
         ):
-            scored(images, model, tmp_path / "out")
+            measured(images, model)
 
     def test_names_of_a_transformer_are_as_transformers_reads_them(self, tmp_path: Path) -> None:
         names = ("30", "10", "20")
@@ -140,11 +128,11 @@ class TestNames:
         for path, _ in of_torchvision(images):
             logits = module(**processor(images=Image.open(path), return_tensors="pt")).logits
             right.append(module.config.id2label[logits.argmax().item()] == Path(path).parent.name)
-        result = scored(images, f"transformers:{folder}", tmp_path / "out")
+        result = measured(images, f"transformers:{folder}")
         assert top1(result).value == np.mean(right) == 1.0
         (images / "30").rename(images / "35")
         with pytest.raises(UserError, match="1 of 3 classes have no output of their name"):
-            scored(images, f"transformers:{folder}", tmp_path / "out")
+            measured(images, f"transformers:{folder}")
 
     def test_names_that_nobody_gave_are_none(self, tmp_path: Path) -> None:
         images = save_folders(tmp_path / "images", NAMES)
@@ -156,7 +144,7 @@ class TestNames:
         }
         (folder / "config.json").write_text(json.dumps(config))
         # red, green, blue; the folders are sorted
-        result = scored(images, f"transformers:{folder}", tmp_path / "out")
+        result = measured(images, f"transformers:{folder}")
         assert top1(result).value == pytest.approx(1 / 3)
         assert result.models[0].matched.startswith("by position")
 
@@ -179,27 +167,20 @@ class TestNames:
         model.label_names = names
         if matched is None:
             with pytest.raises(UserError, match="label_names"):
-                scored(images, {"mine": model}, tmp_path / "out", transform=as_tensor)
+                measured(images, {"mine": model}, transform=as_tensor)
             return
-        result = scored(images, {"mine": model}, tmp_path / "out", transform=as_tensor)
+        result = measured(images, {"mine": model}, transform=as_tensor)
         assert top1(result).value == 1.0 and result.models[0].matched.startswith(matched)
 
 
-DIFFERENT = [
-    ("1", "2", "10", "11"),
-    ("Cherry", "apple", "banana", "date"),
-    ("img2", "img10", "img1", "img20"),
-]
-ALIKE = [
-    ("apple", "banana", "cherry", "date"),
-    ("01", "02", "10", "11"),
-    ("Apple", "Banana", "Cherry", "Date"),
-]
-
-
 class TestPositions:
-    @pytest.mark.parametrize("names", DIFFERENT)
-    @pytest.mark.parametrize(("reader", "order"), [(of_torchvision, "position"), (of_timm, "timm")])
+    @pytest.mark.parametrize(
+        ("names", "reader", "order"),
+        [
+            (("Cherry", "apple", "banana", "date"), of_torchvision, "position"),
+            (("img2", "img10", "img1", "img20"), of_timm, "timm"),
+        ],
+    )
     def test_where_training_programs_sort_differently_a_model_without_names_is_refused(
         self, tmp_path: Path, names: tuple[str, ...], reader: Callable[[Path], Any], order: str
     ) -> None:
@@ -208,7 +189,7 @@ class TestPositions:
         model = save_trained(tmp_path / "model", names, order_of(samples))
         assert timms_accuracy(model, samples) == 1.0
         with pytest.raises(UserError, match="does not tell the names of its outputs") as refused:
-            scored(images, model, tmp_path / "out")
+            measured(images, model)
         lines = refused.value.problems[0].splitlines()[2:]
         orders = order_of(of_torchvision(images)), order_of(of_timm(images))
         first = next(at for at, pair in enumerate(zip(*orders, strict=True)) if len(set(pair)) == 2)
@@ -216,30 +197,29 @@ class TestPositions:
             (a, "|", b) for a, b in zip(*orders, strict=True)
         ][first:]
         assert all(word in (refused.value.hint or "") for word in ("position", "timm", "FILE"))
-        result = scored(images, model, tmp_path / "out", class_order=order)
+        result = measured(images, model, class_order=order)
         assert top1(result).value == 1.0
         assert result.models[0].matched.endswith("(as --class-order says)")
-        by_names = scored(images, model, tmp_path / "names", class_order=order_of(samples))
+        by_names = measured(images, model, class_order=order_of(samples))
         assert top1(by_names).value == 1.0
 
-    @pytest.mark.parametrize("names", ALIKE)
-    def test_where_they_sort_alike_position_is_taken(
-        self, tmp_path: Path, names: tuple[str, ...]
-    ) -> None:
+    def test_where_they_sort_alike_position_is_taken(self, tmp_path: Path) -> None:
+        names = ("Apple", "Banana", "Cherry", "Date")
         images = save_folders(tmp_path / "images", names)
         assert order_of(of_torchvision(images)) == order_of(of_timm(images))
         model = save_trained(tmp_path / "model", names, order_of(of_timm(images)))
-        result = scored(images, model, tmp_path / "out")
+        result = measured(images, model)
         assert top1(result).value == timms_accuracy(model, of_torchvision(images)) == 1.0
         assert "torchvision's and timm's order" in result.models[0].matched
 
-    def test_a_datasets_own_order_is_no_order_of_folders(self, tmp_path: Path) -> None:
-        dataset = build_colours(tmp_path / "dataset")  # red, green, blue
-        result = scored(dataset, save_trained(tmp_path / "model", NAMES, NAMES), tmp_path / "out")
+    def test_a_datasets_own_order_is_no_order_of_folders(
+        self, dataset: Path, tmp_path: Path
+    ) -> None:
+        result = measured(dataset, save_trained(tmp_path / "model", NAMES, NAMES))
         assert top1(result).value == 1.0
         assert result.models[0].matched == "by position, in the dataset's order of labels"
         with pytest.raises(UserError, match="timm's order of 3 class folders is not known"):
-            scored(dataset, f"local-dir:{tmp_path / 'model'}", tmp_path / "out", class_order="timm")
+            measured(dataset, f"local-dir:{tmp_path / 'model'}", class_order="timm")
 
 
 class TestTold:
@@ -276,23 +256,20 @@ class TestTold:
             sentences[0].removeprefix("Outputs of timms matched ").removesuffix("."), "by name: 4"
                 " of 4 classes",
         ]  # fmt: skip
-        alike = CliRunner().invoke(app, [*command[:-2], named, "--json"])
-        assert json.loads(alike.stdout)["models"][0]["matched"] == "by name: 4 of 4 classes"
 
-    def test_models_that_are_matched_alike_share_a_sentence(self, tmp_path: Path) -> None:
-        dataset = build_colours(tmp_path / "dataset")
+    def test_models_that_are_matched_alike_share_a_sentence(
+        self, dataset: Path, tmp_path: Path
+    ) -> None:
         models = [save_trained(tmp_path / name, NAMES, NAMES) for name in ("one", "two")]
-        result = scored(dataset, models, tmp_path / "out")  # type: ignore[arg-type]
+        result = measured(dataset, models)  # type: ignore[arg-type]
         assert "Outputs matched by position, in the dataset's order of labels." in model_sentences(
             result.results
         )
 
     def test_results_that_do_not_say_it_are_still_read(self, tmp_path: Path) -> None:
         images = save_folders(tmp_path / "images", NAMES)
-        result = scored(
-            images, save_trained(tmp_path / "model", NAMES, sorted(NAMES)), tmp_path / "out"
-        )
-        document = json.loads((tmp_path / "out" / "results.json").read_text())
+        result = measured(images, save_trained(tmp_path / "model", NAMES, sorted(NAMES)))
+        document = result.results.to_json()
         for name in ("matched", "likely_order"):
             del document["models"][0][name]
         (before,) = results_from(json.dumps(document), "results.json").models
@@ -313,7 +290,7 @@ class TestTold:
             ({"modle": "timm"}, "'modle' is not one of the models .unlisted-model"),
         ):
             with pytest.raises(UserError, match=says):
-                scored(images, model, tmp_path / "out", class_order=order)
+                measured(images, model, class_order=order)
 
     def test_files_of_predictions_bring_their_names(self, tmp_path: Path) -> None:
         images = save_folders(tmp_path / "images", ("2", "10"))
@@ -323,7 +300,7 @@ class TestTold:
             "path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in paths)
         )
         name = f"predictions:{answers}"
-        result = scored(images, name, tmp_path / "out", class_order="timm")
+        result = measured(images, name, class_order="timm")
         assert top1(result).value == 1.0 and result.models[0].matched == "by name: 2 of 2 classes"
         with refuses("class-order", "class_order", name):
-            scored(images, name, tmp_path / "out", class_order={name: "timm"})
+            measured(images, name, class_order={name: "timm"})

@@ -21,6 +21,7 @@ from counterfoil.accuracy_stats import NearChance
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import Subject, labelled_subject
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels, compare_models
@@ -31,9 +32,9 @@ from counterfoil.report.comparison import ModelComparison, comparison_sentences,
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.stats import Estimate
 from support.estimates import interval_of
-from support.refusals import refuses
+from support.measured import measured
+from support.refusals import refuses, succeed
 from support.tables import csv_rows
-from tiny_builds import run_command
 
 PAIR = ("mended", "original")
 CLASSES = tuple(
@@ -384,10 +385,9 @@ def test_a_group_with_too_few_images_is_not_measured() -> None:
 def test_evaluate_compares_two_models(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    result = evaluate(
-        dataset, compare=(models["sharp"], models["no_green"]), out=tmp_path, device="cpu"
-    )
-    assert [model.name for model in result.models] == [models["sharp"], models["no_green"]]
+    pair = (models["sharp"], models["no_green"])
+    result = evaluate(dataset, compare=pair, out=tmp_path, device="cpu", reference=False)
+    assert [model.name for model in result.models] == [*pair]
     base, dusk, swap = comparison_of(result.results).groups
     for group in (base, dusk):
         # A third of the classes is green.
@@ -396,10 +396,8 @@ def test_evaluate_compares_two_models(
     # Under swap four of the twelve greens are blue.
     assert swap.gain.value == pytest.approx(8 / 36)
     assert (swap.only_mended, swap.only_original) == (8, 0)
-    scores = {
-        name: result.score(name, "swap").drop for name in (models["sharp"], models["no_green"])
-    }
-    drops = [drop.value for drop in scores.values() if drop]
+    scores = [result.score(name, "swap").drop for name in pair]
+    drops = [drop.value for drop in scores if drop]
     assert swap.drop_gain is not None and swap.drop_gain.value == pytest.approx(drops[1] - drops[0])
     rows = csv_rows(tmp_path / "compare.csv")
     assert [row["shift"] for row in rows] == ["base", "dusk", "swap", ""]
@@ -413,23 +411,22 @@ def test_evaluate_compares_two_models(
         )
     page = (tmp_path / "report.html").read_text()
     assert "Two models compared" in page and "It only gains" in page
+    # None of two plain models is mended: columns have their own names.
+    heads = page.partition("<body")[2].partition("<script")[0]
+    assert not re.search("mended|original", heads, re.IGNORECASE)
+    assert "mended" not in (tmp_path / "compare.csv").read_text().splitlines()[0]
     assert json.loads(json.dumps(result.to_json()))["comparison"]["groups"][2]["name"] == "swap"
     table = comparison_table(comparison_of(result.results).comparison, result.results.rows)
+    labels = [column.label for column in table.columns]
+    assert labels[2:4] == ["no_green (%)", "sharp (%)"] and "only sharp right" in labels
     assert [row.cells[5].text for row in table.rows] == ["–", "0.0", "0.0"], (
         "as green is near chance"
     )
 
 
-def test_without_compare_nothing_is_compared(evaluation_without: Path) -> None:
-    assert not (evaluation_without / "compare.csv").exists()
-    assert "Two models compared" not in (evaluation_without / "report.html").read_text()
-
-
-@pytest.fixture
-def evaluation_without(dataset: Path, models: dict[str, str], tmp_path: Path) -> Path:
-    evaluation = evaluate(dataset, [models["sharp"]], out=tmp_path, device="cpu")
-    assert "comparison" not in evaluation.to_json()
-    return tmp_path
+def test_without_compare_nothing_is_compared(evaluation: Evaluation) -> None:
+    assert "comparison" not in evaluation.to_json() and "compare" not in evaluation.files
+    assert "Two models compared" not in evaluation.files["report"].read_text()
 
 
 def test_what_an_evaluation_does_not_write_is_not_left_beside_its_report(
@@ -442,22 +439,16 @@ def test_what_an_evaluation_does_not_write_is_not_left_beside_its_report(
     for name in (*at_times, "eval_results/own.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("mine\n")
-    first = evaluate(dataset, [sharp, no_green], out=tmp_path, repo="somebody/set", device="cpu")
+    options: Any = {"out": tmp_path, "device": "cpu", "reference": False}
+    first = evaluate(dataset, [sharp, no_green], repo="somebody/set", **options)
     assert all((tmp_path / name).read_text() == "mine\n" for name in at_times)
     entries = {path.name for path in first.files["entries"].iterdir()} - {"own.yaml"}
     assert len(entries) == 2
-    evaluate(
-        dataset,
-        [sharp, no_green],
-        compare=(sharp, no_green),
-        out=tmp_path,
-        repo="somebody/set",
-        device="cpu",
-    )
+    evaluate(dataset, compare=(sharp, no_green), repo="somebody/set", **options)
     assert (tmp_path / "compare.csv").read_text() != "mine\n"
     assert all((tmp_path / name).read_text() == "mine\n" for name in at_times[1:])
     (tmp_path / "notes.csv").write_text("mine\n")
-    last = evaluate(dataset, [sharp], out=tmp_path, device="cpu")
+    last = evaluate(dataset, [sharp], **options)
     assert "compare" not in last.files and "entries" not in last.files
     assert not (tmp_path / "compare.csv").exists() and (tmp_path / "notes.csv").exists()
     assert [path.name for path in (tmp_path / "eval_results").iterdir()] == ["own.yaml"]
@@ -475,8 +466,7 @@ def test_the_command_prints_the_verdict(
         models["no_red"],
         models["sharp"],
     ]
-    done = run_command([*words, "--device", "cpu", "--out", str(tmp_path)])
-    assert done.returncode == 0, done.stderr
+    done = succeed(*words, "--device", "cpu", "--no-reference", "--out", str(tmp_path))
     assert "It only loses" in done.stdout and "compare:" in done.stdout
 
 
@@ -485,25 +475,18 @@ def test_what_cannot_be_compared_is_reported(
 ) -> None:
     sharp = models["sharp"]
     with refuses("invalid-option", "compare"):
-        evaluate(dataset, compare=(sharp, sharp), out=tmp_path, device="cpu")
+        measured(dataset, compare=(sharp, sharp))
     with refuses("unlisted-model", "compare", "'nine'"):
-        evaluate(
-            dataset,
-            {"mine": sharp, "none": models["no_red"]},
-            compare=("mine", "nine"),
-            out=tmp_path,
-        )
+        measured(dataset, {"mine": sharp, "none": models["no_red"]}, compare=("mine", "nine"))
     listed = tmp_path / "list.txt"
     listed.write_text(f"{models['no_red']}\n")
     with refuses("unlisted-model", "compare", "list.txt"):
-        evaluate(dataset, compare=(str(listed), sharp), out=tmp_path, device="cpu")
+        measured(dataset, compare=(str(listed), sharp))
 
 
-def test_names_of_given_models_are_compared(
-    dataset: Path, models: dict[str, str], tmp_path: Path
-) -> None:
+def test_names_of_given_models_are_compared(dataset: Path, models: dict[str, str]) -> None:
     given_models = {"new": models["sharp"], "old": models["no_blue"]}
-    result = evaluate(dataset, given_models, compare=("new", "old"), out=tmp_path, device="cpu")
+    result = measured(dataset, given_models, compare=("new", "old"))
     assert comparison_of(result.results).comparison.mended == "new"
     assert min(group.gain.value or 0.0 for group in comparison_of(result.results).groups) >= 0
 
@@ -512,24 +495,6 @@ def test_independent_noise_draws_each_group_by_itself(
     models: dict[str, str], tmp_path: Path
 ) -> None:
     built = build_colours(tmp_path / "dataset", "samples.noise=independent")
-    result = evaluate(
-        built, compare=(models["sharp"], models["no_red"]), out=tmp_path / "out", device="cpu"
-    )
+    result = measured(built, compare=(models["sharp"], models["no_red"]))
     assert not result.results.paired
     assert comparison_of(result.results).groups[0].gain.value == pytest.approx(1 / 3)
-
-
-def test_two_plain_models_are_named_in_the_columns(
-    dataset: Path, models: dict[str, str], tmp_path: Path
-) -> None:
-    """Head columns by the models' own names: none of two plain models is mended."""
-    pair = models["sharp"], models["no_green"]
-    result = evaluate(dataset, compare=pair, out=tmp_path, device="cpu", reference=False)
-    compared = comparison_of(result.results).comparison
-    heads = [column.label for column in comparison_table(compared, result.results.rows).columns]
-    assert heads[2:4] == ["no_green (%)", "sharp (%)"] and "only sharp right" in heads
-    page = (tmp_path / "report.html").read_text()
-    assert not re.search(
-        "mended|original", page.partition("<body")[2].partition("<script")[0], re.IGNORECASE
-    )
-    assert "mended" not in (tmp_path / "compare.csv").read_text().splitlines()[0]

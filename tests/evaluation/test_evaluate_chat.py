@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -21,6 +20,7 @@ from colour_world import NAMES
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
+from support.measured import measured
 
 IMAGES = 108
 
@@ -63,16 +63,17 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-def scored(dataset: Path, out: Path, address: str, **options: Any) -> Evaluation:
-    return evaluate(dataset, [f"chat:small@{address}"], out=out, device="cpu", **options)
+def scored(dataset: Path, address: str, **options: Any) -> Evaluation:
+    return measured(dataset, [f"chat:small@{address}"], **options)
 
 
 def test_a_chat_model_that_reads_colours_is_scored_as_a_classifier_that_does(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    sharp = evaluate(dataset, [models["sharp"]], out=tmp_path / "sharp", device="cpu")
+    sharp = measured(dataset, [models["sharp"]])
     with chat_server(seen) as server:
-        result = scored(dataset, tmp_path / "out", server.address)
+        name = f"chat:small@{server.address}"
+        result = evaluate(dataset, [name], out=tmp_path, device="cpu", reference=False)
     assert len(server.requests) == IMAGES
     for measure in ("top1", "drop"):
         values = [row.value for row in result.results.rows.where(measure)]
@@ -85,34 +86,31 @@ def test_a_chat_model_that_reads_colours_is_scored_as_a_classifier_that_does(
     assert all(KEY not in path.read_text(errors="replace") for path in result.files.values())
 
 
-def test_likelihoods_are_confidences(dataset: Path, tmp_path: Path) -> None:
+def test_likelihoods_are_confidences(dataset: Path) -> None:
     with chat_server(sure(0.7)) as server:
-        result = scored(dataset, tmp_path, server.address)
-    table = pq.read_table(result.files["predictions"])
-    (column,) = [name for name in table.column_names if name.startswith("confidence.")]
-    assert np.allclose(table[column].to_numpy(), 0.7)
-    error = result.results.rows.value(
-        "calibration_error", model=result.models[0].name, group="base"
-    )
+        result = scored(dataset, server.address)
+    key = {"model": result.models[0].name, "group": "base"}
+    confidences = [row.value for row in result.results.rows.where("confidence", **key)]
+    assert confidences == [pytest.approx(0.7)]
+    error = result.results.rows.value("calibration_error", **key)
     assert error == pytest.approx(0.3, abs=1e-5)  # all are right
     assert "likelihoods" not in result.models[0].read
 
 
-def test_an_answer_outside_the_list_is_wrong_and_counted(dataset: Path, tmp_path: Path) -> None:
+def test_an_answer_outside_the_list_is_wrong_and_counted(dataset: Path) -> None:
     def reply(body: dict[str, Any]) -> Reply:
         colour, _ = colour_of(body)
         return said("It might be purple.") if colour == "red" else seen(body)
 
     with chat_server(reply) as server:
-        result = scored(dataset, tmp_path, server.address)
+        result = scored(dataset, server.address)
     top1 = result.results.rows.value("top1", model=result.models[0].name, group="base")
     assert top1 == pytest.approx(2 / 3)
     # A third of every group is red, and of `swap` too.
     assert "36 of 108 answers are outside the list and count as wrong" in result.models[0].read
-    assert "outside the list" in result.files["report"].read_text()
 
 
-def test_what_is_answered_is_not_asked_again(dataset: Path, tmp_path: Path) -> None:
+def test_what_is_answered_is_not_asked_again(dataset: Path) -> None:
     broken = True
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -120,37 +118,33 @@ def test_what_is_answered_is_not_asked_again(dataset: Path, tmp_path: Path) -> N
 
     with chat_server(reply) as server:
         with pytest.raises(RunFailure, match="answers 500"):
-            scored(dataset, tmp_path, server.address, batch_size=12)
+            scored(dataset, server.address, batch_size=12)
         before = len(server.requests)
         assert before < 60  # no questions after a failure
         broken = False
-        first = scored(dataset, tmp_path, server.address, batch_size=12)
+        first = scored(dataset, server.address, batch_size=12)
         calls_of_rest = len(server.requests) - before
         # Three batches were kept. Up to seven questions of the first run may arrive late.
         assert IMAGES - 36 <= calls_of_rest <= IMAGES - 36 + 7
-        again = scored(dataset, tmp_path, server.address, batch_size=7)
+        again = scored(dataset, server.address, batch_size=7)
         assert len(server.requests) == before + calls_of_rest
     assert first.results.rows.where("top1") == again.results.rows.where("top1")
 
 
-def test_a_run_that_needs_more_calls_than_are_allowed_makes_none(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_needs_more_calls_than_are_allowed_makes_none(dataset: Path) -> None:
     with chat_server(seen) as server:
         with pytest.raises(UserError, match=r"needs 108 calls of its server.* 107 are allowed"):
-            scored(dataset, tmp_path, server.address, most_calls=107)
+            scored(dataset, server.address, most_calls=107)
         assert not server.requests
         names = [f"chat:{name}@{server.address}" for name in ("small", "large")]
         with pytest.raises(UserError, match="after the 108 of others"):
-            evaluate(dataset, names, out=tmp_path, device="cpu", most_calls=200)
+            measured(dataset, names, most_calls=200)
         assert {body["model"] for body in server.requests} == {"small"}
 
 
-def test_the_question_is_the_protocols_and_its_order_is_of_the_image(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_the_question_is_the_protocols_and_its_order_is_of_the_image(dataset: Path) -> None:
     with chat_server(seen) as server:
-        scored(dataset, tmp_path, server.address)
+        scored(dataset, server.address)
         texts = [body["messages"][0]["content"][1]["text"] for body in server.requests]
     orders = set()
     for text in texts:
@@ -171,9 +165,7 @@ def test_the_question_is_the_protocols_and_its_order_is_of_the_image(
     ("chat:./nowhere", "there is no folder"),
     ("elsewhere:chat:small@http://evil.test/v1", "its address http://evil.test/v1 comes from"),
 ])  # fmt: skip
-def test_names_that_cannot_be_are_refused(
-    dataset: Path, tmp_path: Path, name: str, words: str
-) -> None:
+def test_names_that_cannot_be_are_refused(dataset: Path, name: str, words: str) -> None:
     with pytest.raises(CounterfoilError, match=words) as caught:
-        evaluate(dataset, [name], out=tmp_path, device="cpu")
+        measured(dataset, [name])
     assert "user:key" not in str(caught.value)

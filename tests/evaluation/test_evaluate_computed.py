@@ -3,6 +3,7 @@ of any shift."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from counterfoil.models.preparation import Preparation
 from counterfoil.prediction.changes import ChangedPreparation
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.preprocessing import preprocessing_names
+from support.measured import measured
 from support.refusals import refuses
 from tiny_builds import CLASSES
 
@@ -119,11 +121,12 @@ def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     recipe = folder / "recipe.yaml"
     recipe.write_text(_SHIFTS % stored)
     build(recipe, folder / "dataset", overrides=[CLASSES], device="cpu", workers=1)
-    return evaluate(folder / "dataset", out=folder / "out", device="cpu")
+    return measured(folder / "dataset")
 
 
 def test_at_the_stored_size_answers_are_those_to_stored_images(corrupted: Evaluation) -> None:
-    frame = pd.read_parquet(corrupted.files["predictions"])
+    assert corrupted.task is not None
+    frame = pd.read_parquet(io.BytesIO(corrupted.task.predictions(None)))
     answers = [name for name in frame.columns if name.startswith(("answer.", "confidence."))]
     names = {"noise_1": "gaussian_noise_1", "noise_3": "gaussian_noise_3"}
     names |= {"noise": "gaussian_noise", "cold": "stored_cold"}
@@ -179,7 +182,7 @@ def test_answers_under_a_change_are_kept(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def entries(*changes: str) -> int:
-        evaluate(photos, [named], preprocessing=changes, out=tmp_path / "out", device="cpu")
+        measured(photos, [named], preprocessing=changes)
         return len(list((tmp_path / "cache").rglob("predictions/*.parquet")))
 
     assert entries("bgr") == 2
@@ -191,21 +194,14 @@ def test_an_earlier_evaluation_may_have_other_computed_shifts(
     photos: Path, named: str, tmp_path: Path
 ) -> None:
     """Compare where both have answers. bilinear is left out for all models, because it is theirs."""
-    earlier = evaluate(
-        photos,
-        [named],
-        preprocessing=["bilinear", "bgr", "half_mean"],
-        out=tmp_path / "earlier",
-        device="cpu",
-    )
-    gate = evaluate(
+    before = ["bilinear", "bgr", "half_mean"]
+    earlier = evaluate(photos, [named], preprocessing=before, out=tmp_path, device="cpu")
+    gate = measured(
         photos,
         [named],
         preprocessing=["bilinear", "squash", "bgr"],
         gate=[f"worse_than({earlier.files['document']}, any) <= 5"],
         allow_undecided=True,
-        out=tmp_path / "now",
-        device="cpu",
     ).gate
     assert gate is not None
     shown = {}
@@ -227,7 +223,7 @@ def test_what_cannot_be_asked_is_refused(photos: Path, named: str, name: str) ->
     changes, given, message = REFUSED[name]
     options: dict[str, Any] = given
     with pytest.raises(UserError, match=message):
-        evaluate(photos, [named], preprocessing=changes, **options)
+        measured(photos, [named], preprocessing=changes, **options)
 
 
 def test_a_name_alone_is_one_change() -> None:
@@ -252,4 +248,4 @@ def test_without_a_base_shifts_of_a_recipe_are_left_out(weather: Path) -> None:
 
 def test_several_groups_need_a_base(weather: Path) -> None:
     with refuses("nothing-to-measure", weather, "2 groups, and no base"):
-        evaluate(weather, ["lab:resnet10t"], groups="weather", preprocessing=["bgr"])
+        measured(weather, ["lab:resnet10t"], groups="weather", preprocessing=["bgr"])

@@ -297,13 +297,6 @@ def test_a_folder_shows_paths_and_no_filter_that_has_nothing_to_choose(
     assert page.title().endswith("failures") and page.locator("img").count() == 0
 
 
-def test_what_there_is_to_choose_is_shown(failures: Path, open_page: Opened) -> None:
-    page = open_page(failures)
-    for field in ("model", "shift", "class", "answered", "order"):
-        assert page.locator(f"#{field}").is_visible(), field
-    assert page.get_by_label("base right, shifted wrong").is_visible()
-
-
 def test_a_tile_and_its_zoom_show_the_pair_the_key_and_every_answer(
     failures: Path, evaluation: Evaluation, open_page: Opened
 ) -> None:
@@ -371,11 +364,6 @@ def test_the_zoom_goes_by_keyboard_and_gives_the_focus_back(
     for _ in range(shown + 2):
         page.keyboard.press("ArrowRight")
     assert dialog.locator("#position").inner_text() == f"{shown} of {shown}"
-
-
-def test_an_image_has_an_address(failures: Path, open_page: Opened) -> None:
-    page = open_page(failures, fragment="#image=swap_01_000002")
-    assert "swap_01_000002" in page.get_by_role("dialog").inner_text()
 
 
 @pytest.mark.parametrize("width", [400, 1300])

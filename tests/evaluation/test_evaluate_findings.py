@@ -13,14 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_evaluate_run import hub_cache
-from typer.testing import CliRunner
 
 from colour_world import CANDIDATES, SWAPPED, build_colours
-from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.report import terminal_lines
 from counterfoil.recipe.schema_mine import LONGEST
 from counterfoil.report.findings import (
     MOST_FINDINGS,
@@ -28,7 +26,7 @@ from counterfoil.report.findings import (
     counted_words,
     finding_sentences,
 )
-from counterfoil.report.results import ResultRows
+from counterfoil.report.results import ResultRows, results_from
 from counterfoil.report.words import format_interval
 from counterfoil.stats import Estimate
 from counterfoil.store.manifest import content_of_receipts, verify_files
@@ -37,6 +35,7 @@ from counterfoil.store.sealed_folder import read_results
 from loopback_hub import LoopbackHub, client
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
 from support.estimates import interval_of
+from support.measured import measured as numbers
 from support.pages import Page
 from support.refusals import refuses, succeed
 from support.reports import evaluation_html
@@ -72,17 +71,19 @@ def bare(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pa
 def measured(
     picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Evaluation:
-    return evaluate(
-        picked, [models[name] for name in SEVERAL], out=tmp_path_factory.mktemp("out"), device="cpu"
-    )
+    names = [models[name] for name in SEVERAL]
+    out = tmp_path_factory.mktemp("out")
+    return evaluate(picked, names, out=out, device="cpu", reference=False)
 
 
 @pytest.fixture(scope="module")
-def unseen(
-    bare: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Evaluation:
-    names = [models[name] for name in ("no_red", "sharp", *SEVERAL[2:])]
-    return evaluate(bare, names, out=tmp_path_factory.mktemp("out"), device="cpu")
+def unseen(bare: Path, models: dict[str, str]) -> Evaluation:
+    return numbers(bare, [models[name] for name in ("no_red", "sharp", *SEVERAL[2:])])
+
+
+def findings_csv(evaluation: Evaluation) -> list[dict[str, str]]:
+    assert evaluation.task is not None
+    return csv_rows(evaluation.task.all_tables(evaluation.results)["findings"][1])
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def test_rates_are_over_all_that_passed_the_screen_for_every_model(
         tars = build_mined(
             tmp_path / "tars", models["sharp"], PICKED, ALL_STORED, "output.format=webdataset"
         )
-        measured = evaluate(tars, [models[name] for name in SEVERAL], device="cpu")
+        measured = numbers(tars, [models[name] for name in SEVERAL])
     [finding] = measured.findings
     assert (finding.candidates, finding.screened, finding.accepted) == (
         3 * CANDIDATES,
@@ -202,7 +203,7 @@ def test_a_built_dataset_agrees_with_a_count_of_its_candidates(tmp_path: Path) -
         sum(not row["resnet10t_right"] for row in cell) / len(cell) for cell in by_class.values()
     ]
     assert 0 < sum(shares) < 2, "neither all is wrong nor nothing, else it tells nothing apart"
-    result = evaluate(dataset, [judge, "lab:lcnet_035"], device="cpu", out=tmp_path / "out")
+    result = numbers(dataset, [judge, "lab:lcnet_035"])
     score = score_of(result, judge)
     assert (score.measured_on, score.target) == ("recorded", True), "known by its weights"
     assert score.rate == pytest.approx(sum(shares) / 2)
@@ -242,7 +243,7 @@ def test_without_the_images_only_the_judge_is_reported_by_its_recorded_answers(
 def test_a_judge_that_is_not_scored_has_its_recorded_rate_and_no_base(
     bare: Path, models: dict[str, str]
 ) -> None:
-    result = evaluate(bare, [models[name] for name in SEVERAL[1:]], device="cpu")
+    result = numbers(bare, [models[name] for name in SEVERAL[1:]])
     judge = score_of(result, JUDGE)
     assert (judge.measured_on, judge.failures, judge.images) == (
         "recorded",
@@ -257,11 +258,8 @@ def test_a_judge_that_is_not_scored_has_its_recorded_rate_and_no_base(
 @pytest.fixture(scope="module")
 def unjudged(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     """Evaluate the same candidates without a rule that asks a classifier."""
-    folder = tmp_path_factory.mktemp("unjudged")
-    names = [models[name] for name in SEVERAL]
-    return evaluate(
-        build_mined(folder / "d", models["sharp"]), names, out=folder / "out", device="cpu"
-    )
+    dataset = build_mined(tmp_path_factory.mktemp("unjudged") / "d", models["sharp"])
+    return numbers(dataset, [models[name] for name in SEVERAL])
 
 
 def test_without_a_pick_accepted_images_are_what_is_measured(unjudged: Evaluation) -> None:
@@ -284,7 +282,7 @@ def test_a_pick_changes_no_finding(measured: Evaluation, unjudged: Evaluation) -
 def test_classes_with_few_such_candidates_are_left_out(
     picked: Path, models: dict[str, str]
 ) -> None:
-    result = evaluate(picked, [models["sharp"]], device="cpu", min_images_per_class=SCREENED + 1)
+    result = numbers(picked, [models["sharp"]], min_images_per_class=SCREENED + 1)
     score = score_of(result, models["sharp"])
     assert (score.rate, score.classes) == (None, 0)
     assert (
@@ -297,9 +295,7 @@ def test_classes_with_few_such_candidates_are_left_out(
 def test_classes_near_chance_on_the_base_are_in_no_rate(
     picked: Path, models: dict[str, str]
 ) -> None:
-    result = evaluate(
-        picked, [models["no_red"], models["only_blue"]], device="cpu", reference=False
-    )
+    result = numbers(picked, [models["no_red"], models["only_blue"]])
     assert [model.near_chance for model in result.models] == [False, True]
     [finding] = result.findings
     assert finding.near_chance == ("red",)
@@ -315,9 +311,7 @@ def test_classes_near_chance_on_the_base_are_in_no_rate(
     assert any(
         "(near chance)" in sentence for sentence in finding_sentences(result.results, finding)
     )
-    [row] = [
-        row for row in csv_rows(result.files["findings"]) if row["model"] == models["only_blue"]
-    ]
+    [row] = [row for row in findings_csv(result) if row["model"] == models["only_blue"]]
     assert (row["near_chance"], row["classes_near_chance"]) == ("1", "red")
 
 
@@ -329,7 +323,7 @@ def test_a_file_of_predictions_is_not_asked_for_what_it_has_not_seen(
     answers = tmp_path / "answers.csv"
     lines = ["key,label", *(f"{row['key']},{names[row['label']]}" for row in table.to_pylist())]
     answers.write_text("\n".join(lines) + "\n")
-    result = evaluate(picked, [f"predictions:{answers}"], device="cpu")
+    result = numbers(picked, [f"predictions:{answers}"])
     score = score_of(result, f"predictions:{answers}")
     assert score.rate is None and "a file of predictions has no answers" in score.note
 
@@ -346,7 +340,7 @@ def test_a_shift_of_which_nothing_passed_says_why(
 ) -> None:
     screen = lambda sample: sample.shift == "base"  # noqa: E731
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, *changes, screen=screen)
-    [score] = scores_of(evaluate(dataset, [models["sharp"]], device="cpu")).values()
+    [score] = scores_of(numbers(dataset, [models["sharp"]])).values()
     assert score.rate is None and says in score.note
 
 
@@ -378,40 +372,33 @@ def test_the_table_and_the_json_hold_the_findings(
 
 
 def test_what_is_not_measured_is_an_empty_cell(unseen: Evaluation, models: dict[str, str]) -> None:
-    [row] = [row for row in csv_rows(unseen.files["findings"]) if row["model"] == models["no_red"]]
+    [row] = [row for row in findings_csv(unseen) if row["model"] == models["no_red"]]
     names = ("measured_on", "n_images", "failures", "rate", "base_rate", "difference")
     assert [row[name] for name in names] == [""] * len(names)
     assert row["note"].startswith("cannot be measured")
 
 
-def test_a_dataset_without_mined_shifts_has_no_word_of_findings(
-    evaluation: Evaluation, dataset: Path, models: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_dataset_without_mined_shifts_has_no_word_of_findings(evaluation: Evaluation) -> None:
     assert evaluation.findings == ()
     assert "findings" not in evaluation.to_json() and "findings" not in evaluation.files
     assert "finding" not in evaluation.files["report"].read_text().lower()
     assert not (evaluation.files["report"].parent / "findings.csv").exists()
-    done = CliRunner().invoke(
-        app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)]
-    )
-    assert (
-        done.exit_code == 0 and "mined shifts" not in done.stdout and "findings" not in done.stdout
-    )
+    shown = " ".join(map(str, terminal_lines(evaluation.results)))
+    assert "mined shifts" not in shown and "findings" not in shown
 
 
 def test_other_tables_are_as_they_are_without_the_kind(
     evaluation: Evaluation, models: dict[str, str], tmp_path: Path
 ) -> None:
-    shown = evaluate(
-        build_colours(tmp_path / "mined", mined()), list(models.values()), device="cpu"
-    )
-    assert shown.findings
+    dataset = build_colours(tmp_path / "mined", mined())
+    shown = numbers(dataset, list(models.values()), reference=None)
+    assert shown.findings and shown.task is not None
     assert shown.models == evaluation.models
     assert [score.drop for score in shown.scores] == [score.drop for score in evaluation.scores]
     for name in ("results", "robustness", "classes", "shifts"):
-        text = shown.files[name].read_text()
+        text = shown.task.all_tables(shown.results)[name][1]
         assert text.replace(",mined,", ",colour,") == evaluation.files[name].read_text(), name
-    assert shown.files["predictions"].read_bytes() == evaluation.files["predictions"].read_bytes()
+    assert shown.task.predictions(None) == evaluation.files["predictions"].read_bytes()
 
 
 def section(page: str) -> str:
@@ -430,7 +417,7 @@ def test_the_report_tells_each_in_a_sentence(measured: Evaluation, unseen: Evalu
     assert (
         "chosen because a classifier failed" in shown and "do not estimate drops elsewhere" in shown
     )
-    less = section(unseen.files["report"].read_text())
+    less = section(evaluation_html(unseen.results))
     assert (
         "no_red, small, no_green, no_blue: cannot be measured: " in less
         and "; as recorded in the build." in less
@@ -441,7 +428,8 @@ def test_the_terminal_shows_rates_beside_the_drops(
     picked: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     names = [models["sharp"], models["no_red"]]
-    done = succeed("evaluate", str(picked), "--models", *names, "--out", str(tmp_path))
+    words = ["evaluate", str(picked), "--no-reference", "--out", str(tmp_path)]
+    done = succeed(*words, "--models", *names)
     assert "swapped things (hard)" in done.stdout and "30.0, base 0.0" in done.stdout
     assert f"findings:    {tmp_path / 'findings.csv'}" in done.stdout
 
@@ -460,30 +448,28 @@ def test_words_of_a_stranger_are_text_of_bounded_length(
         "classes": {"a": 1},
     }
     dataset = build_mined(tmp_path / "d", models["sharp"], mined(record))
-    result = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
-    [finding] = result.findings
+    out = tmp_path / "out"
+    words = ["evaluate", str(dataset), "--no-reference", "--out", str(out)]
+    done = succeed(*words, "--models", models["sharp"])
+    [finding] = results_from((out / "results.json").read_bytes(), "results.json").findings
     assert finding.words and len(finding.words) == LONGEST and finding.words.isprintable()
     assert (finding.role, finding.models[0].target) == (None, False)
-    page = result.files["report"].read_text()
+    page = (out / "report.html").read_text()
     assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in section(page)
     assert (
         "\x1b" not in page
         and "\u202e" not in page
-        and "\x1b" not in result.files["findings"].read_text()
+        and "\x1b" not in (out / "findings.csv").read_text()
     )
-    done = CliRunner().invoke(
-        app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path / "o")]
-    )
-    assert done.exit_code == 0 and "\x1b[31m" not in done.stdout
+    assert "\x1b[31m" not in done.stdout
     assert "[red]" in done.stdout, "no mark-up of the terminal either"
 
 
 def test_a_mined_shift_needs_no_record(models: dict[str, str], tmp_path: Path) -> None:
-    result = evaluate(
-        build_mined(tmp_path / "d", models["sharp"], mined(None)), [models["sharp"]], device="cpu"
-    )
+    dataset = build_mined(tmp_path / "d", models["sharp"], mined(None))
+    result = numbers(dataset, [models["sharp"]])
     assert result.findings[0].words is None
-    assert "></span>swap</h3>" in section(result.files["report"].read_text())
+    assert "></span>swap</h3>" in section(evaluation_html(result.results))
 
 
 def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
@@ -515,17 +501,18 @@ def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
 def test_where_drawing_stops_at_failures_it_is_said(models: dict[str, str], tmp_path: Path) -> None:
     quota = f"prompts.shifts.swap.samples={{accepted: 3, at_most: {CANDIDATES}}}"
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, ALL_STORED, quota)
-    result = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=1)
+    result = numbers(dataset, [models["sharp"]], min_images_per_class=1)
     [finding] = result.findings
     assert (finding.quota, finding.screened, finding.models[0].failures) == (3, 9, 9)
-    page = result.files["report"].read_text()
+    page = evaluation_html(result.results)
     assert "drawn until 3 per class were kept" in section(page)
     assert "too high by about one part in N" in page
 
 
 def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_path: Path) -> None:
     dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, ALL_STORED)
-    result = evaluate(dataset, [models["sharp"], models["no_red"]], device="cpu", into_card=True)
+    names = [models["sharp"], models["no_red"]]
+    result = evaluate(dataset, names, device="cpu", into_card=True, reference=False)
     assert verify_files(dataset) == []
     stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
     assert stored is not None
@@ -539,16 +526,9 @@ def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_
     assert result.files["card"] == dataset / "evaluation"
 
 
-@pytest.fixture(scope="module")
-def whole(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_mined(
-        tmp_path_factory.mktemp("whole") / "colours", models["sharp"], PICKED, ALL_STORED
-    )
-
-
 @pytest.fixture
-def stranger(whole: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(whole, tmp_path / "stranger")
+def stranger(picked: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(picked, tmp_path / "stranger")
 
 
 def forge(dataset: Path, folder: str, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -561,14 +541,14 @@ def twice(table: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize("folder", ["candidates", "rejected"])
 def test_tables_that_are_not_their_receipts_are_refused(
-    folder: str, stranger: Path, models: dict[str, str], tmp_path: Path
+    folder: str, stranger: Path, models: dict[str, str]
 ) -> None:
     rewrite(stranger / folder / "swap", lambda table: table.slice(1))
     with pytest.raises(RunFailure, match=rf"{folder}/swap/.* is not the file in its receipt"):
-        evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        numbers(stranger, [models["sharp"]])
     min((stranger / folder / "swap").iterdir()).unlink()
     with pytest.raises(RunFailure, match=rf"{folder}/swap/.* is missing"):
-        evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        numbers(stranger, [models["sharp"]])
 
 
 # Row 1 is accepted, row 5 answered right, row 0 dropped by the screen.
@@ -606,12 +586,12 @@ FORGED: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
 
 @pytest.mark.parametrize("case", FORGED)
 def test_forged_rows_are_reported_and_never_counted(
-    case: str, stranger: Path, models: dict[str, str], tmp_path: Path
+    case: str, stranger: Path, models: dict[str, str]
 ) -> None:
     folder, change, shown = FORGED[case]
     forge(stranger, folder, change)
     with pytest.raises(RunFailure, match=shown):
-        evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        numbers(stranger, [models["sharp"]])
 
 
 def test_an_image_that_candidates_do_not_accept_is_reported(
@@ -620,11 +600,11 @@ def test_an_image_that_candidates_do_not_accept_is_reported(
     dataset = build_mined(tmp_path / "bare", models["sharp"], PICKED)
     forge(dataset, "candidates", with_value("reason", 1, "answered_right"))
     with refuses("altered-dataset", None, "which the candidates of swap reject", kind=RunFailure):
-        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        numbers(dataset, [models["sharp"]])
 
 
 def test_an_image_that_cannot_be_decoded_is_left_out(
-    stranger: Path, models: dict[str, str], tmp_path: Path
+    stranger: Path, models: dict[str, str]
 ) -> None:
     def broken(table: pa.Table) -> pa.Table:
         index = table["reason"].to_pylist().index("answered_right")
@@ -633,25 +613,14 @@ def test_an_image_that_cannot_be_decoded_is_left_out(
         )
 
     forge(stranger, "rejected", broken)
-    result = evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    result = numbers(stranger, [models["sharp"]])
     [finding] = result.findings
     [rate] = result.results.rows.where("failure_rate")
     assert (finding.screened, rate.n, finding.models[0].failures) == (30, 29, 9)
 
 
-def test_a_published_dataset_has_the_same_findings(
-    whole: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    hub_cache(tmp_path / "hub", whole, "someone/colours")
-    findings = evaluate(whole, [models["sharp"]], device="cpu", out=tmp_path / "out").findings
-    assert evaluate("someone/colours", [models["sharp"]], device="cpu").findings == findings
-
-
 def test_of_a_dataset_on_the_hub_candidates_are_fetched_where_they_are_counted(
-    whole: Path,
+    picked: Path,
     models: dict[str, str],
     loopback: LoopbackHub,
     tmp_path: Path,
@@ -661,7 +630,7 @@ def test_of_a_dataset_on_the_hub_candidates_are_fetched_where_they_are_counted(
     api.create_repo("someone/mined", repo_type="dataset")
     mine = [".counterfoil/*"]
     api.upload_folder(
-        repo_id="someone/mined", repo_type="dataset", folder_path=whole, ignore_patterns=mine
+        repo_id="someone/mined", repo_type="dataset", folder_path=picked, ignore_patterns=mine
     )
     resolved = f"{loopback.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", loopback.endpoint)
@@ -669,7 +638,7 @@ def test_of_a_dataset_on_the_hub_candidates_are_fetched_where_they_are_counted(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    result = evaluate("someone/mined", [models["sharp"]], device="cpu")
+    result = numbers("someone/mined", [models["sharp"]])
     [model] = result.findings[0].models
     [rate] = result.results.rows.where("failure_rate")
     assert (model.measured_on, rate.n, model.failures) == ("images", 30, 9)

@@ -62,7 +62,7 @@ def replaced(
 ) -> Path:
     """Return the dataset with results of another model, without its name. Read-only."""
     copy = copy_of(stored[0], tmp_path_factory.mktemp("replaced") / "place")
-    evaluate(copy, models["no_red"], device="cpu", into_card=True)
+    evaluate(copy, models["no_red"], device="cpu", into_card=True, reference=False)
     return copy
 
 
@@ -84,7 +84,8 @@ def test_the_card_says_that_a_person_gave_the_order_of_a_model_s_outputs(
 ) -> None:
     directory = build_colours(tmp_path / "colours")
     model = models["sharp"]
-    evaluate(directory, [model], device="cpu", into_card=True, class_order={model: "position"})
+    options: Any = {"device": "cpu", "into_card": True, "reference": False}
+    evaluate(directory, [model], class_order={model: "position"}, **options)
     assert "The outputs of `local-dir:./sharp` were matched by position" in section(directory)
 
 
@@ -233,17 +234,17 @@ def test_entries_for_the_hub_read_back(stored: tuple[Path, Evaluation]) -> None:
 
 
 def test_entries_go_beside_the_tables_where_the_dataset_has_a_name(
-    dataset: Path, models: dict[str, str], tmp_path: Path
+    dataset: Path, evaluation: Evaluation, models: dict[str, str], tmp_path: Path
 ) -> None:
     before = published(dataset)
-    nameless = evaluate(dataset, models["sharp"], out=tmp_path / "nameless", device="cpu")
-    assert "entries" not in nameless.files
-    assert not (tmp_path / "nameless" / "eval_results").exists()
-    named = evaluate(dataset, models["sharp"], out=tmp_path / "named", device="cpu", repo=REPO)
+    assert "entries" not in evaluation.files
+    assert not (evaluation.files["report"].parent / "eval_results").exists()
+    options: Any = {"out": tmp_path, "device": "cpu", "reference": False}
+    named = evaluate(dataset, models["sharp"], repo=REPO, **options)
     (file,) = named.files["entries"].iterdir()
     assert parse_eval_result_entries(yaml.safe_load(file.read_text()))[0].dataset_id == REPO
     with refuses("invalid-option", "repo"):
-        evaluate(dataset, models["sharp"], out=tmp_path / "wrong", device="cpu", repo="colours")
+        evaluate(dataset, models["sharp"], repo="colours", **options)
     assert published(dataset) == before, "without --into-card the dataset stays as it is"
 
 
@@ -345,11 +346,10 @@ evaluate(sys.argv[1], json.loads(sys.argv[4]), device="cpu", into_card=True, rep
     ("path", "count"),
     [
         ("place/evaluation/", 3),
-        ("place/README.md", 0),
         ("place/manifest.json", 0),
         *(
             pytest.param(path, 0, marks=pytest.mark.whole)
-            for path in ("place/evaluation/", "place/croissant.json")
+            for path in ("place/evaluation/", "place/README.md", "place/croissant.json")
         ),
     ],
 )
@@ -413,6 +413,7 @@ def test_the_command_stores_and_says_what_is_missing(
 ) -> None:
     directory = build_colours(tmp_path / "colours")
     arguments = ["evaluate", str(directory), "--models", models["sharp"], "--into-card"]
+    arguments.append("--no-reference")
     done = succeed(*arguments)
     assert str(directory / "evaluation") in done.stdout
     assert "--repo USER/NAME" in done.stderr
@@ -423,19 +424,11 @@ def test_the_command_stores_and_says_what_is_missing(
     assert verify_files(directory) == []
 
 
-def test_a_recipe_that_names_its_repository_needs_no_option(
-    models: dict[str, str], tmp_path: Path
-) -> None:
-    directory = build_colours(tmp_path / "colours", f"publish.repo={REPO}")
-    evaluate(directory, models["sharp"], device="cpu", into_card=True)
-    (file,) = (directory / "evaluation" / "eval_results").iterdir()
-    assert yaml.safe_load(file.read_text())[0]["dataset"] == {"id": REPO, "task_id": "base"}
-
-
 def test_entries_name_the_tasks_of_the_benchmark(models: dict[str, str], tmp_path: Path) -> None:
     """Adding a framework to a built dataset and removing it again renders no image."""
-    directory = build_colours(tmp_path / "colours")
-    evaluate(directory, models["sharp"], device="cpu", into_card=True, repo=REPO)
+    directory = build_colours(tmp_path / "colours", f"publish.repo={REPO}")
+    # The recipe names the repository, so that no option is needed.
+    evaluate(directory, models["sharp"], device="cpu", into_card=True, reference=False)
     assert not (directory / "eval.yaml").exists()
     build_colours(directory, f"publish={{repo: {REPO}, evaluation_framework: math-arena}}")
     close_again(directory)

@@ -19,7 +19,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from colour_world import COLOURS, EACH, FIRST, NAMES, build_colours
+from colour_world import COLOURS, EACH, FIRST, NAMES
 from counterfoil.cli.main import app
 from counterfoil.comparing.compare_files import compare
 from counterfoil.documents import csv_text
@@ -31,9 +31,9 @@ from counterfoil.lab.scenes import load_wardrobe
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.regular_files import visible_text
 from results_examples import top1
-from support.refusals import refuses
+from support.measured import measured
+from support.refusals import refuses, succeed
 from support.tables import csv_rows
-from tiny_builds import run_command
 
 
 @pytest.fixture(scope="module")
@@ -106,55 +106,42 @@ def test_files_of_an_earlier_run_go_and_no_others(
     assert not names & {"classes.csv", "gate.xml"} and {"gate.md", "transfer.csv"} <= names
 
 
-def test_the_classes_may_be_a_recipes(
-    photos: Path, models: dict[str, str], dataset: Path, tmp_path: Path
-) -> None:
+def test_the_classes_may_be_a_recipes(photos: Path, models: dict[str, str], dataset: Path) -> None:
     # Labels of an image folder are in the order of their names: blue, green, red; the recipe's are
     # red, green, blue.
-    result = evaluate(photos, [models["sharp"]], recipe=dataset, out=tmp_path, device="cpu")
+    result = measured(photos, [models["sharp"]], recipe=dataset)
     assert result.scores[0].accuracy == pytest.approx((1 + 4 / 6 + 1) / 3)
 
 
-def test_a_group_may_be_the_base(grouped: Path, models: dict[str, str], tmp_path: Path) -> None:
-    plain = evaluate(
-        grouped, [models["sharp"]], groups="weather", out=tmp_path / "plain", device="cpu"
-    )
+def test_a_group_may_be_the_base(grouped: Path, models: dict[str, str]) -> None:
+    plain = measured(grouped, [models["sharp"]], groups="weather")
     assert {score.shift: score.accuracy for score in plain.scores} == {
         "clear": 1.0,
         "fog": pytest.approx(2 / 3),
     }
-    result = evaluate(
-        grouped,
-        [models["sharp"]],
-        groups="weather",
-        base="clear",
-        out=tmp_path / "drop",
-        device="cpu",
-    )
+    result = measured(grouped, [models["sharp"]], groups="weather", base="clear")
     (score,) = result.scores
     assert (score.shift, score.drop_base) == ("fog", 1.0)
     assert score.drop is not None and score.drop.value == pytest.approx(1 / 3)
     assert not result.results.paired and score.pairs_drop is None
-    assert "classes.csv" in {path.name for path in (tmp_path / "drop").iterdir()}
+    assert result.task is not None and "classes" in result.task.all_tables(result.results)
 
 
 def test_natural_images_stand_beside_generated_ones(
-    dataset: Path, photos: Path, models: dict[str, str], tmp_path: Path
+    dataset: Path, photos: Path, models: dict[str, str], evaluation: Evaluation
 ) -> None:
     chosen = list(models.values())
-    alone = evaluate(dataset, chosen, out=tmp_path / "alone", device="cpu")
-    result = evaluate(
-        dataset, chosen, beside={"photos": photos}, out=tmp_path / "both", device="cpu"
-    )
+    result = measured(dataset, chosen, beside={"photos": photos})
+    assert result.task is not None
     assert [shift.name for shift in result.shifts] == ["dusk", "swap", "photos"]
-    assert [score for score in result.scores if score.shift != "photos"] == list(alone.scores)
+    assert [score for score in result.scores if score.shift != "photos"] == list(evaluation.scores)
     score = result.score(models["sharp"], "photos")
     assert score.drop is not None and score.drop.value == pytest.approx(1 - (2 + 4 / 6) / 3)
     assert score.pairs == 0 and score.pairs_drop is None
-    lines = (tmp_path / "both" / "shifts.csv").read_text().splitlines()
+    lines = result.task.all_tables(result.results)["shifts"][1].splitlines()
     assert lines[-1].startswith("photos,")
     entries = set((dataset / ".counterfoil" / "predictions").glob("*.parquet"))
-    evaluate(dataset, chosen, beside={"photos": photos}, out=tmp_path / "again", device="cpu")
+    measured(dataset, chosen, beside={"photos": photos})
     assert set((dataset / ".counterfoil" / "predictions").glob("*.parquet")) == entries
 
 
@@ -162,9 +149,7 @@ def test_a_split_of_the_source_is_scored_like_any(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     two = "[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]"
     recipe.write_text(f"extends: wardrobe-mini\nsource: {{unit_column: null, classes: {two}}}\n")
-    result = evaluate(
-        "source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu"
-    )
+    result = measured("source:validation", ["lab:resnet10t"], recipe=recipe)
     model = load_classifier("lab:resnet10t")
     transform, (labels, pixels) = model.transform(), load_wardrobe("validation")
     import torch
@@ -177,18 +162,10 @@ def test_a_split_of_the_source_is_scored_like_any(tmp_path: Path) -> None:
     )
     assert result.scores[0].top1 is not None
     assert result.scores[0].top1.value == pytest.approx(right.mean(), abs=2e-3)
-    same = evaluate(
-        "lab:wardrobe:validation",
-        ["lab:resnet10t"],
-        recipe=recipe,
-        out=tmp_path / "out",
-        device="cpu",
-    )
+    same = measured("lab:wardrobe:validation", ["lab:resnet10t"], recipe=recipe)
     assert same.scores == result.scores
     recipe.write_text(f"extends: wardrobe-mini\nsource: {{classes: {two}}}\n")
-    by_garment = evaluate(
-        "source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu"
-    )
+    by_garment = measured("source:validation", ["lab:resnet10t"], recipe=recipe)
     top1 = by_garment.scores[0].top1
     units = by_garment.results.units
     assert units is not None and units.column == "garment" and units.count < len(rows)
@@ -199,27 +176,23 @@ def test_a_split_of_the_source_is_scored_like_any(tmp_path: Path) -> None:
     )
 
 
-def test_answers_are_a_documented_file(
-    dataset: Path, models: dict[str, str], tmp_path: Path
-) -> None:
+def test_answers_are_a_documented_file(evaluation: Evaluation, models: dict[str, str]) -> None:
     sharp = models["sharp"]
-    result = evaluate(dataset, [sharp, models["no_red"]], out=tmp_path, device="cpu")
-    table = pq.read_table(result.files["predictions"])
+    table = pq.read_table(evaluation.files["predictions"])
     assert table.column_names[:6] == ["key", "unit", "shift", "label", "class_id", "class"]
     rows = table.to_pylist()
     assert len(rows) == 3 * 3 * 12
     base = [row for row in rows if row["shift"] == "base"]
-    assert sum(row[f"right.{sharp}"] for row in base) / len(base) == top1(result).value
+    assert sum(row[f"right.{sharp}"] for row in base) / len(base) == top1(evaluation).value
     assert all((row[f"answer.{sharp}"] == row["label"]) == row[f"right.{sharp}"] for row in rows)
     assert all(0 < row[f"confidence.{sharp}"] <= 1 for row in rows)
 
 
 def test_a_photograph_counts_once_however_many_shifts_it_has(
-    dataset: Path, models: dict[str, str], tmp_path: Path
+    evaluation: Evaluation, models: dict[str, str]
 ) -> None:
     both = [models["sharp"], models["no_red"]]
-    result = evaluate(dataset, both, out=tmp_path, device="cpu")
-    answers = result.files["predictions"]
+    answers = evaluation.files["predictions"]
     rows = pq.read_table(answers).to_pylist()
     base_keys = {row["key"] for row in rows if row["shift"] == "base"}
     assert {row["unit"] for row in rows} == base_keys
@@ -317,23 +290,19 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, tmp_path: 
     for column in ("key", "path"):
         shown = [{column: row[column], "label": "blue"} for row in rows]
         answers.write_text(csv_text(shown))
-        result = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+        result = measured(photos, [f"predictions:{answers}"])
         assert result.scores[0].accuracy == pytest.approx(1 / 3)
     # the last is no image
     answers.write_text(csv_text([{"path": row["path"], "label": "blue"} for row in rows[1:-1]]))
     with pytest.raises(UserError, match=f"no answer to 1 of {len(rows)} images: {rows[0]['path']}"):
-        evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+        measured(photos, [f"predictions:{answers}"])
     before = template.read_bytes()
     for out, shown in ((template, "already"), (photos / "keys.csv", "lies inside the dataset")):
         with pytest.raises(UserError, match=shown):
             write_keys(photos, out)
     assert template.read_bytes() == before and not (photos / "keys.csv").exists()
     with pytest.raises(UserError, match="several of them may be the answers"):
-        evaluate(photos, [f"predictions:{template}"], out=tmp_path / "out", device="cpu")
-    for column in ("label", "class_id"):
-        answers.write_text(csv_text([{"key": row["key"], column: row[column]} for row in rows]))
-        result = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
-        assert result.scores[0].accuracy == 1
+        measured(photos, [f"predictions:{template}"])
 
 
 def options_of_an_evaluation() -> list[list[str]]:
@@ -372,11 +341,8 @@ def test_every_class_folder_can_be_answered(tmp_path: Path) -> None:
         for answer in ("class_id", "label"):
             answers = tmp_path / f"{image}-{answer}.csv"
             answers.write_text(csv_text([{image: row[image], answer: row[answer]} for row in rows]))
-            result = evaluate(
-                tmp_path / "photos", [f"predictions:{answers}"], out=tmp_path / "out", device="cpu"
-            )
-            right = pq.read_table(result.files["predictions"])[f"right.predictions:{answers}"]
-            assert right.to_pylist() == [True] * len(names)
+            [score] = measured(tmp_path / "photos", [f"predictions:{answers}"]).scores
+            assert score.top1 is not None and score.top1.value == 1
 
 
 def test_what_the_documentation_does_with_failures_works(
@@ -435,61 +401,30 @@ def test_scores_are_a_data_frame(evaluation) -> None:
     ],
 )
 def test_what_does_not_fit_is_reported(
-    grouped: Path, models: dict[str, str], options: dict, says: str, tmp_path: Path
+    grouped: Path,
+    models: dict[str, str],
+    options: dict,
+    says: str,
 ) -> None:
     with pytest.raises(UserError, match=says):
-        evaluate(grouped, [models["sharp"]], out=tmp_path, device="cpu", **options)
+        measured(grouped, [models["sharp"]], **options)
 
 
-def test_a_built_dataset_has_groups_of_its_own(
-    dataset: Path, models: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_built_dataset_has_groups_of_its_own(dataset: Path, models: dict[str, str]) -> None:
     with refuses("unfit-option", dataset, "has its own recipe, base and groups"):
-        evaluate(dataset, [models["sharp"]], base="dusk", out=tmp_path, device="cpu")
+        measured(dataset, [models["sharp"]], base="dusk")
     with refuses("group-clash", "beside", "'dusk'"):
-        evaluate(
-            dataset,
-            [models["sharp"]],
-            beside={"dusk": "lab:wardrobe:validation"},
-            out=tmp_path,
-            device="cpu",
-        )
+        measured(dataset, [models["sharp"]], beside={"dusk": "lab:wardrobe:validation"})
 
 
-def test_the_command_takes_them(photos: Path, named: str, tmp_path: Path) -> None:
-    built = build_colours(tmp_path / "built")
-    done = run_command(
-        [
-            "evaluate",
-            str(photos),
-            "--models",
-            named,
-            "--out",
-            str(tmp_path / "one"),
-            "--device",
-            "cpu",
-        ]
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_command_takes_them(dataset: Path, photos: Path, named: str, tmp_path: Path) -> None:
+    words = ["evaluate", str(photos), "--models", named, "--device", "cpu"]
+    done = succeed(*words, "--out", str(tmp_path / "one"))
     assert "accuracy over all images" in done.stdout and "left out: red/cut.png\n" in done.stdout
-    words = [
-        "evaluate",
-        str(built),
-        "--beside",
-        f"photos={photos}",
-        "--models",
-        named,
-        "--device",
-        "cpu",
-        "--json",
-    ]
-    both = run_command(words)
-    assert both.returncode == 0, both.stderr
-    assert [shift["name"] for shift in json.loads(both.stdout)["groups"]] == [
-        "base",
-        "dusk",
-        "swap",
-        "photos",
-    ]
-    wrong = run_command(["evaluate", str(built), "--beside", "photos", "--models", named])
-    assert wrong.returncode == 2 and "expected NAME=IMAGES" in wrong.stderr
+    words = ["evaluate", str(dataset), "--models", named, "--no-reference", "--json"]
+    both = succeed(*words, "--beside", f"photos={photos}", "--out", str(tmp_path / "two"))
+    groups = [group["name"] for group in json.loads(both.stdout)["groups"]]
+    assert groups == ["base", "dusk", "swap", "photos"]
+    wrong = CliRunner().invoke(app, [*words, "--beside", "photos"])
+    assert isinstance(wrong.exception, UserError)
+    assert "expected NAME=IMAGES" in str(wrong.exception)

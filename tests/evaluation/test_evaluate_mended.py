@@ -15,12 +15,13 @@ from PIL import Image
 
 from colour_world import COLOURS, NAMES, build_colours
 from counterfoil.errors import UserError
-from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.models.mended import MENDED, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.store.decoding import pixels_sha256
 from counterfoil.store.reading import read_batches
+from support.measured import measured
 from support.refusals import refuses
+from support.reports import evaluation_html
 
 OTHER = "e" * 64
 NOTE = MendedNote(
@@ -41,24 +42,21 @@ def noted(folder: Path, **changes: Any) -> str:
     return f"local-dir:{folder}"
 
 
-def run(dataset: Path, model: str, out: Path, **options: Any) -> Evaluation:
-    return evaluate(dataset, [model], out=out, device="cpu", **options)
-
-
-def test_a_model_mended_on_other_images_is_measured(
-    dataset: Path, mended: Path, tmp_path: Path
-) -> None:
+def test_a_model_mended_on_other_images_is_measured(dataset: Path, mended: Path) -> None:
     name = noted(
         mended,
         on=(MendedOn("photos", OTHER),),
         train_content=(OTHER,),
         datasets=(MendedWith("another", OTHER, None, 4, "colours"),),
     )
-    assert run(dataset, name, tmp_path / "out").scores
+    assert measured(dataset, [name]).scores
 
 
 def test_the_dataset_itself_is_refused(
-    dataset: Path, evaluation: Evaluation, mended: Path, models: dict[str, str], tmp_path: Path
+    dataset: Path,
+    evaluation: Evaluation,
+    mended: Path,
+    models: dict[str, str],
 ) -> None:
     with_it = MendedWith("colours-built", evaluation.results.content, "contexts", 3, "colours")
     for note in (
@@ -68,18 +66,17 @@ def test_the_dataset_itself_is_refused(
         with pytest.raises(
             UserError, match=r"mended on colours-built, which is .*: the same images .trained-on"
         ) as refused:
-            evaluate(dataset, [models["sharp"], noted(mended, **note)], out=tmp_path, device="cpu")
+            measured(dataset, [models["sharp"], noted(mended, **note)])
         assert len(refused.value.problems) == 1 and "another" in str(refused.value.hint)
-    assert not any(tmp_path.glob("*.csv"))
 
 
 def test_another_build_of_one_seed_is_refused(dataset: Path, mended: Path, tmp_path: Path) -> None:
     with_it = MendedWith("colours-built", OTHER, "contexts", 3, "colours")
     name = noted(mended, datasets=(with_it,))
     with refuses("trained-on", None, "samples.seed 3 is also that of"):
-        run(dataset, name, tmp_path / "out")
+        measured(dataset, [name])
     other = build_colours(tmp_path / "other", "samples.seed=5")
-    assert run(other, name, tmp_path / "out").scores
+    assert measured(other, [name]).scores
 
 
 def test_single_images_are_found_wherever_they_lie(
@@ -100,21 +97,16 @@ def test_single_images_are_found_wherever_they_lie(
     assert (photos / "red" / "taken.png").read_bytes() != images[0]
     name = noted(mended, train_content=contents)
     with refuses("trained-on", None, "fitted to 1 of the 4 images of"):
-        run(photos, name, tmp_path / "out", recipe=dataset)
+        measured(photos, [name], recipe=dataset)
     # A dataset of plain colours has many equal files.
     count = sum(image == images[0] for image in images)
     with pytest.raises(UserError, match=f"fitted to {count:,} of the {len(images):,} images"):
-        run(dataset, name, tmp_path / "out")
+        measured(dataset, [name])
     (photos / "red" / "taken.png").unlink()
-    assert run(photos, name, tmp_path / "out", recipe=dataset).scores
+    assert measured(photos, [name], recipe=dataset).scores
     with refuses("trained-on"):
-        run(
-            photos,
-            name,
-            tmp_path / "out",
-            recipe=dataset,
-            beside={"natural": _copied(images, tmp_path / "beside")},
-        )
+        beside = {"natural": _copied(images, tmp_path / "beside")}
+        measured(photos, [name], recipe=dataset, beside=beside)
 
 
 def _copied(images: list[bytes], root: Path) -> Path:
@@ -124,29 +116,25 @@ def _copied(images: list[bytes], root: Path) -> Path:
     return root
 
 
-def test_a_given_name_hides_nothing(
-    dataset: Path, evaluation: Evaluation, mended: Path, tmp_path: Path
-) -> None:
+def test_a_given_name_hides_nothing(dataset: Path, evaluation: Evaluation, mended: Path) -> None:
     name = noted(mended, on=(MendedOn("colours-built", evaluation.results.content),))
     with refuses("trained-on", "model 'mine'", "was mended on"):
-        evaluate(dataset, {"mine": name}, out=tmp_path, device="cpu")
+        measured(dataset, {"mine": name})
 
 
-def test_a_note_that_is_not_understood_ends_it(dataset: Path, mended: Path, tmp_path: Path) -> None:
+def test_a_note_that_is_not_understood_ends_it(dataset: Path, mended: Path) -> None:
     (mended / MENDED).write_text('{"format": 1}')
     with pytest.raises(UserError, match="model: is missing"):
-        run(dataset, f"local-dir:{mended}", tmp_path / "out")
+        measured(dataset, [f"local-dir:{mended}"])
 
 
-def test_another_original_is_reported(
-    dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path
-) -> None:
+def test_another_original_is_reported(dataset: Path, mended: Path, models: dict[str, str]) -> None:
     name = noted(mended, model=MendedModelName("lab:lcnet_035", OTHER))
-    result = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
+    result = measured(dataset, compare=(name, models["no_red"]))
     assert result.comparison is not None and result.comparison.note is not None
     assert "lab:lcnet_035" in result.comparison.note
-    assert "lab:lcnet_035" in (tmp_path / "out" / "report.html").read_text()
+    assert "lab:lcnet_035" in evaluation_html(result.results)
     (original,) = (model.sha256 for model in result.models if model.name == models["no_red"])
     noted(mended, model=MendedModelName("lab:resnet10t", original))
-    same = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
+    same = measured(dataset, compare=(name, models["no_red"]))
     assert same.comparison is not None and same.comparison.note is None

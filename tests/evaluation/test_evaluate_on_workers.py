@@ -24,6 +24,7 @@ from counterfoil.prediction.asking import Placement
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
+from support.measured import measured
 from support.refusals import succeed
 
 
@@ -52,20 +53,20 @@ def test_two_workers_give_the_answers_of_this_process(
     # A model with another output, which answers in both ways.
     larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48, outputs=4, labels=True)}"
     names = [models["sharp"], models["no_red"], larger]
-    options: dict[str, Any] = {"out": tmp_path / "here", "device": "cpu", "batch_size": 3}
     forget(dataset)
-    local = evaluate(dataset, names, **options)
+    local = measured(dataset, names, batch_size=3)
     forget(dataset)
-    options["out"] = tmp_path / "two"
-    on_workers = evaluate(dataset, names, **options, workers=2)
+    on_workers = measured(dataset, names, batch_size=3, workers=2)
+    assert local.task is not None and on_workers.task is not None
     assert on_workers.scores == local.scores
-    assert answers(tmp_path / "two") == answers(tmp_path / "here")
+    assert on_workers.task.predictions(None) == local.task.predictions(None)
     assert on_workers.results.rows == local.results.rows
     assert local.number("accuracy_class_outputs", model=larger, group="swap") is not None
 
 
 def test_a_function_of_this_process_answers_here_beside_models_of_the_workers(
-    dataset: Path, models: dict[str, str], tmp_path: Path
+    dataset: Path,
+    models: dict[str, str],
 ) -> None:
     processes: list[int] = []
 
@@ -74,19 +75,13 @@ def test_a_function_of_this_process_answers_here_beside_models_of_the_workers(
         return batch.mean(axis=(2, 3))
 
     forget(dataset)
-    result = evaluate(
-        dataset,
-        {"mine": mine, "theirs": models["sharp"]},
-        device="cpu",
-        out=tmp_path / "out",
-        workers=2,
-    )
+    result = measured(dataset, {"mine": mine, "theirs": models["sharp"]}, workers=2)
     assert {model.name for model in result.models} == {"mine", "theirs"}
     assert set(processes) == {os.getpid()}
 
 
 def test_a_model_that_is_another_one_elsewhere_is_refused(
-    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import dataclasses
 
@@ -101,7 +96,7 @@ def test_a_model_that_is_another_one_elsewhere_is_refused(
     with pytest.raises(
         RunFailure, match="has other weights on a worker than where the run started"
     ):
-        evaluate(dataset, [models["no_blue"]], device="cpu", out=tmp_path / "out", workers=2)
+        measured(dataset, [models["no_blue"]], workers=2)
 
 
 def test_a_number_of_workers_that_is_none_is_refused(dataset: Path, models: dict[str, str]) -> None:
@@ -161,14 +156,10 @@ def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
     return [stage.lost for stage in heard if stage.lost]
 
 
-def test_workers_that_are_lost_are_reported(
-    dataset: Path, models: dict[str, str], tmp_path: Path
-) -> None:
+def test_workers_that_are_lost_are_reported(dataset: Path, models: dict[str, str]) -> None:
     forget(dataset)
     lost = lost_when_one_is_killed(
-        lambda: evaluate(
-            dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2
-        )
+        lambda: measured(dataset, [models["sharp"]], batch_size=2, workers=2)
     )
     assert len(lost) == 1
     assert "was ended by SIGKILL; " in lost[0] and "another worker restarts rows " in lost[0]

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from typer.testing import CliRunner
 
 from colour_world import CANDIDATES, build_colours, save_colour_model
-from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.entries import entry_files
 from counterfoil.evaluation.results import Evaluation
@@ -21,7 +19,8 @@ from counterfoil.evaluation.tasks.classes.report import class_entry
 from counterfoil.plan.layout import sample_key
 from counterfoil.prediction.asking import Pass
 from counterfoil.report.results import results_from
-from support.refusals import refuses
+from support.measured import measured
+from support.refusals import refuses, succeed
 
 OVER_ALL = "accuracy_all_outputs"
 OVER_CLASSES = "accuracy_class_outputs"
@@ -110,11 +109,13 @@ def test_both_accuracies_are_computed_and_each_leads_where_it_is_asked_for(
 
 
 def test_a_model_without_other_outputs_is_not_said_to_answer_over_the_classes_alone(
-    wide: tuple[Path, list[str]], models: dict[str, str], tmp_path: Path
+    wide: tuple[Path, list[str]],
+    models: dict[str, str],
 ) -> None:
     sentence = b"answers over the dataset's classes alone"
-    alone = run((wide[0], [models["sharp"]]), "classes", tmp_path / "alone").results
-    both = run((wide[0], [models["sharp"], wide[1][1]]), "classes", tmp_path / "both").results
+    names = [models["sharp"], wide[1][1]]
+    alone = measured(wide[0], names[:1], outputs="classes").results
+    both = measured(wide[0], names, outputs="classes").results
     assert (alone.outputs, both.outputs) == ("all", "classes")
     texts = [
         text
@@ -128,35 +129,22 @@ def test_the_default_is_all_and_the_recipe_or_the_option_says_otherwise(
     wide: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     dataset, models = wide
-    assert run(wide, None, tmp_path / "default").results.outputs == "all"
+    assert measured(dataset, models).results.outputs == "all"
     by_recipe = build_colours(tmp_path / "own", "evaluate.outputs=classes")
-    result = evaluate(by_recipe, models[1:], device="cpu", out=tmp_path / "recipe", reference=False)
+    result = measured(by_recipe, models[1:])
     assert result.results.outputs == "classes" and result.results.base_number(models[1]) is not None
-    words = [
-        "evaluate",
-        str(dataset),
-        "--models",
-        *models,
-        "--device",
-        "cpu",
-        "--no-reference",
-        "--out",
-        str(tmp_path),
-    ]
-    shown = {
-        way: CliRunner().invoke(app, [*words, "--outputs", way]).stdout
-        for way in ("all", "classes")
-    }
-    for way, text in shown.items():
-        assert LEADS[way] in text
+    words = ["evaluate", str(dataset), "--no-reference", "--out", str(tmp_path)]
+    done = succeed(*words, "--outputs", "classes", "--models", *models)
+    assert LEADS["classes"] in done.stdout
 
 
 def test_answers_of_both_ways_are_remembered(
-    wide: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wide: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = run(wide, "classes", tmp_path / "first")
+    dataset, models = wide
+    first = measured(dataset, models, outputs="classes")
     monkeypatch.setattr(Pass, "ask", None)  # no model runs again
-    again = run(wide, "classes", tmp_path / "again")
+    again = measured(dataset, models, outputs="classes")
     assert again.results.rows == first.results.rows
 
 
@@ -174,12 +162,12 @@ def test_what_cannot_answer_over_the_classes_alone_is_refused(
     answers = tmp_path / "answers.csv"
     answers.write_text("key,label\nbase_00_00000,red\n")
     with refuses("unusable-model", None, "its answers among the classes alone are unknown"):
-        evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="classes")
+        measured(dataset, [f"predictions:{answers}"], outputs="classes")
     with refuses("invalid-option", "outputs", "expected all or classes"):
-        evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="some")  # type: ignore[arg-type]
+        measured(dataset, [f"predictions:{answers}"], outputs="some")  # type: ignore[arg-type]
 
 
-def test_a_scale_that_is_none_is_refused(dataset: Path, tmp_path: Path) -> None:
+def test_a_scale_that_is_none_is_refused(dataset: Path) -> None:
     scales: Any = {"lab:resnet10t": 3}
     with refuses("invalid-option", "scores_are", "found '3'"):
-        evaluate(dataset, ["lab:resnet10t"], out=tmp_path / "out", scores_are=scales)
+        measured(dataset, ["lab:resnet10t"], scores_are=scales)

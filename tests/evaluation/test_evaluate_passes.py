@@ -21,6 +21,7 @@ from counterfoil.prediction import answer_cache, passes
 from counterfoil.progress import Stage, listening
 from driven import given_up
 from results_examples import top1
+from support.measured import measured
 from tiny_builds import command
 
 IMAGES = 3 * 3 * CANDIDATES
@@ -55,7 +56,7 @@ def evaluated(dataset: Path, models: list[str], **options: Any) -> tuple[Evaluat
             scored.append(len(decoded))
 
     with listening(count):
-        evaluation = evaluate(dataset, models, device="cpu", **options)
+        evaluation = measured(dataset, models, **options)
     assert len(scored) == 1
     return evaluation, scored[0]
 
@@ -72,16 +73,16 @@ def test_models_of_two_inputs_decode_each_image_once(
 
 
 def test_models_that_do_not_fit_together_are_scored_in_passes(
-    counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [models["sharp"], models["no_red"]]
-    together = evaluate(counting, names, device="cpu", out=tmp_path / "together")
+    together = measured(counting, names)
     first = predictions_of(counting)
     for path in (counting / ".counterfoil" / "predictions").iterdir():
         path.unlink()
     scored_in_two_passes(monkeypatch)
     decoded.clear()
-    apart, scored = evaluated(counting, names, out=tmp_path / "apart")
+    apart, scored = evaluated(counting, names)
     assert scored == 2 * IMAGES
     assert apart.scores == together.scores
     assert predictions_of(counting) == first
@@ -127,7 +128,7 @@ def killed_run(
 
 
 def test_a_run_killed_after_its_first_model_does_not_score_it_again(
-    counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [models["sharp"], models["no_red"]]
     killed_run(counting, names, stage=2, image=8, apart=True)
@@ -135,7 +136,7 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
     assert "sharp" in name
     monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
     # Only the second model needs images: all of them, because the kill came before its first part.
-    assert evaluated(counting, names, batch_size=8, out=tmp_path / "out")[1] == IMAGES
+    assert evaluated(counting, names, batch_size=8)[1] == IMAGES
     assert predictions_of(counting)[name] == entry
     assert len(predictions_of(counting)) == 2
 
@@ -146,7 +147,6 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
 def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
     counting: Path,
     models: dict[str, str],
-    tmp_path: Path,
     image: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -154,18 +154,16 @@ def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
     killed_run(counting, names, stage=1, image=image)
     assert predictions_of(counting) == {}
     monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
-    resumed, scored = evaluated(counting, names, batch_size=8, out=tmp_path / "resumed")
+    resumed, scored = evaluated(counting, names, batch_size=8)
     # Parts hold 16 images, so both models resume after the last whole part before the kill.
     assert scored == IMAGES - image // 16 * 16
     assert not list((counting / ".counterfoil" / "predictions").glob("*.parts"))
     entries = predictions_of(counting)
     for path in (counting / ".counterfoil" / "predictions").iterdir():
         path.unlink()
-    fresh = evaluate(counting, names, device="cpu", batch_size=8, out=tmp_path / "fresh")
+    fresh = measured(counting, names, batch_size=8)
     assert predictions_of(counting) == entries
-    assert {name: path.read_bytes() for name, path in resumed.files.items()} == {
-        name: path.read_bytes() for name, path in fresh.files.items()
-    }
+    assert fresh.results == resumed.results
 
 
 def test_a_model_added_to_a_killed_run_starts_from_the_first_image(
@@ -174,7 +172,7 @@ def test_a_model_added_to_a_killed_run_starts_from_the_first_image(
     killed_run(counting, [models["sharp"]], stage=1, image=64)
     monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
     # Another batch size than the killed run: parts are rows, not batches.
-    result = evaluate(counting, [models["sharp"], models["no_blue"]], device="cpu", batch_size=25)
+    result = measured(counting, [models["sharp"], models["no_blue"]], batch_size=25)
     assert [top1(result, index).value for index in range(2)] == [1.0, pytest.approx(2 / 3)]
 
 
@@ -199,7 +197,7 @@ def test_a_model_that_fails_ends_the_run_when_the_others_are_kept(
     weights.write_bytes(weights.read_bytes()[:1000])
     names = [models["sharp"], f"local-dir:{folder}", models["no_red"]]
     with pytest.raises(RunFailure, match="weights file is damaged") as caught:
-        evaluate(counting, names, device="cpu")
+        measured(counting, names)
     assert "other 2 are kept" in (caught.value.hint or "")
     decoded.clear()
     assert evaluated(counting, [names[0], names[2]])[1] == 0
@@ -235,7 +233,7 @@ def test_what_is_reported_goes_forward_stage_by_stage_and_ends_with_everything_d
 
 
 def test_an_evaluation_that_is_given_up_half_way_goes_on_with_what_it_had(
-    counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [models["sharp"], models["no_red"]]
     monkeypatch.setattr(answer_cache, "PART_ROWS", 16)
@@ -244,11 +242,4 @@ def test_an_evaluation_that_is_given_up_half_way_goes_on_with_what_it_had(
         evaluate(counting, names, device="cpu", batch_size=8)
     assert not set(threading.enumerate()) - threads  # its decoders ended too
     decoded.clear()
-    resumed, scored = evaluated(counting, names, batch_size=8, out=tmp_path / "resumed")
-    assert scored == IMAGES - 48
-    entries = predictions_of(counting)
-    for path in (counting / ".counterfoil" / "predictions").iterdir():
-        path.unlink()
-    whole = evaluate(counting, names, device="cpu", batch_size=8, out=tmp_path / "whole")
-    assert predictions_of(counting) == entries
-    assert resumed.scores == whole.scores
+    assert evaluated(counting, names, batch_size=8)[1] == IMAGES - 48

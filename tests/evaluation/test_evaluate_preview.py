@@ -19,17 +19,17 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.words import preview_sentence
+from support.measured import measured
 from support.refusals import problems_of, refuses
+from support.reports import evaluation_html
 
 
 @pytest.fixture(scope="module")
 def preview(
     dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Evaluation:
-    folder = tmp_path_factory.mktemp("preview")
-    return evaluate(
-        dataset, list(models.values()), out=folder, device="cpu", limit=7, repo="me/colours"
-    )
+    options: Any = {"out": tmp_path_factory.mktemp("preview"), "device": "cpu", "reference": False}
+    return evaluate(dataset, list(models.values()), limit=7, repo="me/colours", **options)
 
 
 def rows(evaluation: Evaluation) -> dict[str, dict[str, object]]:
@@ -94,9 +94,11 @@ def test_a_whole_evaluation_says_nothing_of_it(evaluation: Evaluation) -> None:
 
 
 def test_a_limit_above_every_group_changes_no_answer(
-    dataset: Path, named: str, evaluation: Evaluation, tmp_path: Path
+    dataset: Path,
+    named: str,
+    evaluation: Evaluation,
 ) -> None:
-    large = evaluate(dataset, [named], out=tmp_path, device="cpu", limit=10_000)
+    large = measured(dataset, [named], limit=10_000)
     assert [group.accepted for group in large.groups] == [
         group.accepted for group in evaluation.groups
     ]
@@ -128,17 +130,17 @@ def test_a_preview_replaces_no_full_report(models: dict[str, str], tmp_path: Pat
     other."""
     dataset = build_colours(tmp_path / "colours")
     named = models["sharp"]
-    some = evaluate(dataset, [named], device="cpu", limit=7)
+    some = evaluate(dataset, [named], device="cpu", limit=7, reference=False)
     assert some.files["report"] == dataset / ".counterfoil" / "preview" / "report.html"
     index = dataset / "index.html"
     assert (
         "counterfoil/preview/report.html" in index.read_text()
         and preview_sentence(7) in index.read_text()
     )
-    full = evaluate(dataset, [named], device="cpu")
+    full = evaluate(dataset, [named], device="cpu", reference=False)
     assert full.files["report"] == dataset / ".counterfoil" / "evaluation" / "report.html"
     before = {name: path.read_bytes() for name, path in full.files.items()}
-    again = evaluate(dataset, [named], device="cpu", limit=5)
+    again = evaluate(dataset, [named], device="cpu", limit=5, reference=False)
     assert again.files["report"] == some.files["report"]
     assert {name: path.read_bytes() for name, path in full.files.items()} == before
     page = index.read_text()
@@ -146,12 +148,10 @@ def test_a_preview_replaces_no_full_report(models: dict[str, str], tmp_path: Pat
     assert "A preview" not in page
 
 
-def test_photographs_without_a_base_are_limited_too(
-    photos: Path, named: str, tmp_path: Path
-) -> None:
-    some = evaluate(photos, [named], out=tmp_path, device="cpu", limit=3)
+def test_photographs_without_a_base_are_limited_too(photos: Path, named: str) -> None:
+    some = measured(photos, [named], limit=3)
     assert [group.accepted for group in some.groups] == [3]
-    assert "A preview of 3 images a group." in some.files["report"].read_text()
+    assert "A preview of 3 images a group." in evaluation_html(some.results)
 
 
 def test_rows_are_chosen_evenly_and_smaller_choices_are_part_of_larger_ones() -> None:
@@ -181,14 +181,12 @@ def test_answers_by_key_are_found_and_answers_by_row_refused(dataset: Path, tmp_
     by_row = tmp_path / "by_row.csv"
     by_key.write_text("".join(f"{key},{label}\n" for key, _, label in lines))
     by_row.write_text("".join(f"{row},{label}\n" for _, row, label in lines))
-    right = evaluate(
-        dataset, [f"predictions:{by_key}"], out=tmp_path / "out", device="cpu", limit=7
-    )
+    right = measured(dataset, [f"predictions:{by_key}"], limit=7)
     assert all(score.accuracy == 1 for score in right.scores)
     with pytest.raises(
         UserError, match="identifies images by row, and a preview does not have every row"
     ):
-        evaluate(dataset, [f"predictions:{by_row}"], out=tmp_path / "out", device="cpu", limit=7)
+        measured(dataset, [f"predictions:{by_row}"], limit=7)
 
 
 def _shifted(dataset: Path) -> list[dict[str, str]]:

@@ -32,6 +32,7 @@ from counterfoil.plan.layout import Sample
 from counterfoil.prediction import passes
 from counterfoil.store.manifest import verify_files, write_manifest
 from support.files import Payload, write
+from support.measured import measured
 from support.refusals import problems_of, refuses
 from support.tables import rewrite, with_value
 
@@ -41,7 +42,7 @@ def test_problems_of_all_models_are_reported_together(
 ) -> None:
     four = save_colour_model(tmp_path / "four", outputs=4)
     problems = problems_of(
-        evaluate,
+        measured,
         dataset,
         [models["sharp"], "resnet81", f"local-dir:{four}", "resnet18.a1_in1k"],
         device="cpu",
@@ -76,7 +77,7 @@ def test_inputs_that_no_image_can_have_are_reported_together_before_anything_is_
         for key, value in forms.items()
     ]
     names.append(configured(save_colour_model(tmp_path / "zero"), input_size=[3, 0, 0], mean=[1]))
-    problems = problems_of(evaluate, dataset, [models["sharp"], *names], device="cpu")
+    problems = problems_of(measured, dataset, [models["sharp"], *names], device="cpu")
     for key, name in zip([*forms, "input_size", "mean"], [*names, names[-1]], strict=True):
         assert any(
             name in problem and f"pretrained_cfg.{key}: found" in problem for problem in problems
@@ -97,13 +98,12 @@ def test_batches_beyond_memory_are_refused_before_an_image_is_decoded(
     name = configured(save_colour_model(tmp_path / "large"), input_size=[3, size, size])
     if batch == 1_500:
         monkeypatch.setattr(passes, "free_bytes", lambda device="cpu": 700 * 10**9)
-    out = tmp_path / "out"
     with pytest.raises(
         RunFailure, match=rf"4,096 x 4,096 pixels: batches of {batch} need [\d,.]+ GB"
     ) as caught:
-        evaluate(dataset, [models["sharp"], name], device="cpu", batch_size=batch, out=out)
+        measured(dataset, [models["sharp"], name], batch_size=batch)
     assert "--batch-size" in str(caught.value) and "other 1 are kept" in str(caught.value)
-    assert evaluate(dataset, [models["sharp"]], device="cpu", out=out).models
+    assert measured(dataset, [models["sharp"]]).models
 
 
 def test_a_module_that_python_hands_over_has_the_same_bound(
@@ -129,7 +129,7 @@ def test_a_module_that_python_hands_over_has_the_same_bound(
 def test_no_base_image_is_a_users_mistake(tmp_path: Path, models: dict[str, str]) -> None:
     dataset = build_colours(tmp_path / "d", keep=lambda sample: sample.shift != "base")
     with refuses("nothing-to-measure", dataset, "base image"):
-        evaluate(dataset, [models["sharp"]], device="cpu")
+        measured(dataset, [models["sharp"]])
 
 
 def test_an_unreadable_base_is_a_failure(tmp_path: Path, models: dict[str, str]) -> None:
@@ -138,12 +138,12 @@ def test_an_unreadable_base_is_a_failure(tmp_path: Path, models: dict[str, str])
 
     dataset = build_colours(tmp_path / "d", image=image)
     with refuses("nothing-to-measure", dataset, "no base image", kind=RunFailure):
-        evaluate(dataset, [models["sharp"]], device="cpu")
+        measured(dataset, [models["sharp"]])
 
 
 def test_zero_models_is_a_users_mistake(dataset: Path) -> None:
     with refuses("missing-model"):
-        evaluate(dataset)
+        measured(dataset)
 
 
 @pytest.mark.parametrize(
@@ -178,15 +178,15 @@ def test_a_report_may_not_land_among_the_datasets_files(
 
 def test_what_is_no_dataset_is_a_users_mistake(tmp_path: Path, dataset: Path) -> None:
     with refuses("unknown-dataset"):
-        evaluate(tmp_path / "nowhere", ["resnet18"])
+        measured(tmp_path / "nowhere", ["resnet18"])
     with refuses("unknown-images", tmp_path, "recipe.yaml"):
-        evaluate(tmp_path, ["resnet18"])
+        measured(tmp_path, ["resnet18"])
     with pytest.raises(UserError, match="is a file"):
-        evaluate(dataset / "manifest.json", ["resnet18"])
+        measured(dataset / "manifest.json", ["resnet18"])
     unfinished = shutil.copytree(dataset, tmp_path / "unfinished")
     (unfinished / "manifest.json").unlink()
     with pytest.raises(UserError, match="is not finished"):
-        evaluate(unfinished, ["resnet18"])
+        measured(unfinished, ["resnet18"])
 
 
 def names(*words: str | Path) -> list[str]:
@@ -271,7 +271,7 @@ def test_bad_lines_and_unknown_models_are_reported_together_with_their_lines(
     file = write(
         tmp_path / "m.txt", "resnet81\nresnet18 resnet34\nlab:resnet10\nresnet18.a1_in1k\n"
     )
-    problems = problems_of(evaluate, dataset, ["nothing.txt", str(file)], device="cpu")
+    problems = problems_of(measured, dataset, ["nothing.txt", str(file)], device="cpu")
     shown = "\n".join(problems)
     assert len(problems) == 5
     for piece in (
@@ -291,12 +291,10 @@ def test_a_list_is_scored_like_the_names_in_it(
 ) -> None:
     names = [models["sharp"], models["no_red"]]
     file = write(tmp_path / "m.txt", "\n".join(names))
-    listed = evaluate(dataset, file, device="cpu", out=tmp_path / "listed")
-    named = evaluate(dataset, names, device="cpu", out=tmp_path / "named")
+    listed = measured(dataset, file)
+    named = measured(dataset, names)
     assert listed.scores == named.scores
-    assert (
-        evaluate(dataset, names[0], device="cpu", out=tmp_path / "one").models[0].name == names[0]
-    )
+    assert measured(dataset, names[0]).models[0].name == names[0]
 
 
 def test_a_recipes_own_models_are_never_read_from_files(
@@ -305,7 +303,7 @@ def test_a_recipes_own_models_are_never_read_from_files(
     file = write(tmp_path / "m.txt", models["sharp"])
     dataset = build_colours(tmp_path / "d", f"evaluate.models=['@{file}']")
     with pytest.raises(UserError, match="model '@"):
-        evaluate(dataset, device="cpu")
+        measured(dataset)
 
 
 @pytest.fixture
@@ -340,7 +338,7 @@ def test_code_that_a_dataset_brings_never_runs(
     with_models(dataset, name)
     monkeypatch.chdir(dataset)  # where a relative name leads to it
     with pytest.raises(CounterfoilError):
-        evaluate(dataset, device="cpu", out=tmp_path / "out")
+        measured(dataset)
     assert not (tmp_path / "ran").exists()
 
 
@@ -349,22 +347,20 @@ def test_the_person_at_the_keyboard_may_name_a_folder_and_its_pickle_does_not_ru
 ) -> None:
     bring_pickle(tmp_path / "evil", tmp_path / "ran")
     with pytest.raises(CounterfoilError):
-        evaluate(dataset, [f"local-dir:{tmp_path / 'evil'}"], device="cpu", out=tmp_path / "out")
+        measured(dataset, [f"local-dir:{tmp_path / 'evil'}"])
     assert not (tmp_path / "ran").exists()
-    assert evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out").models
+    assert measured(dataset, [models["sharp"]]).models
 
 
 @pytest.mark.parametrize(
     "name", ["local-dir:./mine", "transformers:./mine", "open_clip:local-dir:./mine"]
 )
-def test_a_folder_in_its_recipe_is_one_of_another_machine(
-    dataset: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_folder_in_its_recipe_is_one_of_another_machine(dataset: Path, name: str) -> None:
     with_models(dataset, name)
     with pytest.raises(
         UserError, match=rf"'{name}': is a folder on the machine that built the dataset"
     ):
-        evaluate(dataset, device="cpu", out=tmp_path / "out")
+        measured(dataset)
 
 
 def test_a_file_in_its_recipe_is_not_opened(
@@ -374,30 +370,26 @@ def test_a_file_in_its_recipe_is_not_opened(
     monkeypatch.chdir(tmp_path)
     with_models(dataset, "predictions:answers.csv")
     with pytest.raises(UserError, match="is a folder on the machine that built the dataset"):
-        evaluate(dataset, device="cpu", out=tmp_path / "out")
+        measured(dataset)
 
 
 def shard(dataset: Path) -> Path:
     return min((dataset / "data" / "swap").iterdir())
 
 
-def test_data_that_is_not_its_receipts_is_refused(
-    dataset: Path, tmp_path: Path, models: dict[str, str]
-) -> None:
+def test_data_that_is_not_its_receipts_is_refused(dataset: Path, models: dict[str, str]) -> None:
     rewrite(dataset / "data" / "swap", lambda table: table.slice(1))
     with pytest.raises(RunFailure, match=r"swap/.* is not the file in its receipt"):
-        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        measured(dataset, [models["sharp"]])
     shard(dataset).unlink()
     with pytest.raises(RunFailure, match=r"swap/.* is missing"):
-        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        measured(dataset, [models["sharp"]])
 
 
-def test_a_table_in_no_receipt_is_refused(
-    dataset: Path, tmp_path: Path, models: dict[str, str]
-) -> None:
+def test_a_table_in_no_receipt_is_refused(dataset: Path, models: dict[str, str]) -> None:
     (dataset / "data" / "swap" / "more.parquet").write_bytes(shard(dataset).read_bytes())
     with pytest.raises(RunFailure, match=r"more\.parquet: is in no receipt"):
-        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        measured(dataset, [models["sharp"]])
 
 
 FORGED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
@@ -412,12 +404,12 @@ FORGED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
 
 @pytest.mark.parametrize("case", FORGED)
 def test_rows_with_a_forged_receipt_must_be_the_recipes(
-    dataset: Path, tmp_path: Path, models: dict[str, str], case: str
+    dataset: Path, models: dict[str, str], case: str
 ) -> None:
     change, expected = FORGED[case]
     rewrite(dataset / "data" / "swap", change, min((dataset / "receipts").glob("swap-*.json")))
     with pytest.raises(CounterfoilError, match=expected):
-        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        measured(dataset, [models["sharp"]])
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
@@ -440,7 +432,7 @@ def test_links_and_pipes_are_refused(
             (dataset / "data").rename(tmp_path / "secret" / "data")
             (dataset / "data").symlink_to(tmp_path / "secret" / "data")
     with pytest.raises(RunFailure, match="expected a regular file of the dataset"):
-        evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+        measured(dataset, [models["sharp"]])
 
 
 @pytest.mark.parametrize("name", ["my.pth", "folder/model.safetensors", "MY.PT", "./x.ckpt"])

@@ -27,7 +27,9 @@ from counterfoil.store.manifest import verify_files
 from counterfoil.store.replacement import replacement_folder
 from results_examples import top1
 from support.estimates import interval_of
+from support.measured import measured
 from support.refusals import succeed
+from support.reports import evaluation_html
 from support.tables import csv_rows
 
 
@@ -91,9 +93,7 @@ def test_pairs_only_leaves_the_screens_choice_out(tmp_path: Path, models: dict[s
         return sample.index < SWAPPED or sample.index >= 10
 
     dataset = build_colours(tmp_path / "d", keep=keep)
-    score = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=5).score(
-        models["sharp"], "swap"
-    )
+    score = measured(dataset, [models["sharp"]]).score(models["sharp"], "swap")
     assert score.drop is not None and score.pairs_drop is not None
     assert score.drop.value == pytest.approx(SWAPPED / (SWAPPED + 2))
     assert (score.pairs, score.pairs_drop.value) == (3 * SWAPPED, pytest.approx(1.0))
@@ -101,7 +101,7 @@ def test_pairs_only_leaves_the_screens_choice_out(tmp_path: Path, models: dict[s
 
 def test_independent_noise_has_no_pairs(tmp_path: Path, models: dict[str, str]) -> None:
     dataset = build_colours(tmp_path / "d", "samples.noise=independent")
-    score = evaluate(dataset, [models["sharp"]], device="cpu").score(models["sharp"], "swap")
+    score = measured(dataset, [models["sharp"]]).score(models["sharp"], "swap")
     assert (score.pairs, score.pairs_drop) == (0, None)
     assert score.drop is not None
     assert score.drop.value == pytest.approx(SWAPPED / CANDIDATES)
@@ -115,7 +115,8 @@ def test_classes_with_few_images_are_left_out_on_both_sides(
 
     dataset = build_colours(tmp_path / "d", keep=keep)
     # With models that see green, so that it is not near chance on the base.
-    result = evaluate(dataset, list(models.values()), device="cpu")
+    result = measured(dataset, list(models.values()))
+    assert result.task is not None
     swap = next(shift for shift in result.shifts if shift.name == "swap")
     assert [(cls.class_id, cls.base_images, cls.shift_images) for cls in swap.left_out] == [
         ("00", CANDIDATES, 4)
@@ -127,20 +128,20 @@ def test_classes_with_few_images_are_left_out_on_both_sides(
     assert result.score(models["no_green"], "dusk").drop_base == pytest.approx(2 / 3)
     row = next(
         row
-        for row in csv_rows(result.files["classes"])
+        for row in csv_rows(result.task.all_tables(result.results)["classes"][1])
         if (row["shift"], row["class_id"]) == ("swap", "00")
     )
     assert (row["measured"], row["n_images"], row["drop"], row["drop_low"]) == ("0", "4", "", "")
-    everything = evaluate(dataset, [models["no_green"]], device="cpu", min_images_per_class=13)
+    everything = measured(dataset, [models["no_green"]], min_images_per_class=13)
     assert everything.score(models["no_green"], "swap").drop is None
-    assert everything.files["report"].is_file()
+    assert evaluation_html(everything.results)
 
 
 def test_parquet_and_webdataset_score_the_same(
     tmp_path: Path, models: dict[str, str], evaluation: Evaluation
 ) -> None:
     tars = build_colours(tmp_path / "tars", "output.format=webdataset")
-    result = evaluate(tars, list(models.values()), device="cpu", batch_size=7)
+    result = measured(tars, list(models.values()), batch_size=7)
     assert result.scores == evaluation.scores
     assert result.models == evaluation.models
 
@@ -216,16 +217,25 @@ def test_the_classes_table_holds_each_classs_own_drop(
         assert mean == pytest.approx(100 * drop.value, abs=2e-3)
 
 
+def test_numbers_without_files_are_those_of_an_evaluation(
+    dataset: Path, models: dict[str, str], evaluation: Evaluation
+) -> None:
+    alone = measured(dataset, list(models.values()), reference=None)
+    assert (alone.results, alone.notes) == (evaluation.results, evaluation.notes)
+
+
 def test_a_slope_needs_five_models(
-    dataset: Path, models: dict[str, str], evaluation: Evaluation, tmp_path: Path
+    dataset: Path, models: dict[str, str], evaluation: Evaluation
 ) -> None:
     assert all(evaluation.number("slope", group=shift.name) for shift in evaluation.shifts)
-    four = evaluate(dataset, list(models.values())[:5], device="cpu", out=tmp_path)
+    four = measured(dataset, list(models.values())[:5])
     assert sum(not model.near_chance for model in four.models) == 4, (
         "one of the five is near chance"
     )
     assert not four.results.rows.where("slope")
-    assert {row["slope"] for row in csv_rows(four.files["shifts"])} == {""}
+    assert four.task is not None
+    tables = four.task.all_tables(four.results)
+    assert {row["slope"] for row in csv_rows(tables["shifts"][1])} == {""}
 
 
 def test_the_recipes_own_models_are_the_default(tmp_path: Path) -> None:
@@ -235,7 +245,7 @@ def test_the_recipes_own_models_are_the_default(tmp_path: Path) -> None:
     dataset = build_colours(
         tmp_path / "d", "evaluate.models=['lab:lcnet_035']", f"source.classes=[{classes}]"
     )
-    assert [model.name for model in evaluate(dataset, device="cpu").models] == ["lab:lcnet_035"]
+    assert [model.name for model in measured(dataset).models] == ["lab:lcnet_035"]
 
 
 def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[str, str]) -> None:
@@ -244,13 +254,15 @@ def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[
 
     dataset = build_colours(tmp_path / "d", image=image)
     for _ in range(2):  # from the images, then from the cache
-        result = evaluate(dataset, [models["sharp"]], device="cpu")
+        result = measured(dataset, [models["sharp"]])
         assert result.unreadable == ("swap_01_000003",)
         swap = next(shift for shift in result.shifts if shift.name == "swap")
         assert (swap.unreadable, swap.accepted, swap.images) == (1, 36, 35)
         expected = (2 * (1 - SWAPPED / 12) + (1 - (SWAPPED - 1) / 11)) / 3
         assert result.score(models["sharp"], "swap").accuracy == pytest.approx(expected)
-        assert "swap_01_000003" in result.files["report"].read_text()
+    page = evaluate(dataset, [models["sharp"]], device="cpu", reference=False).files["report"]
+    assert "swap_01_000003" in page.read_text()
+    assert verify_files(dataset) == [], "an evaluated dataset is still whole"
 
 
 def images_read(dataset: Path, names: list[str], **options) -> int:
@@ -290,10 +302,10 @@ def test_other_content_under_the_same_names_is_scored_anew(tmp_path: Path) -> No
     dataset = build_colours(tmp_path / "d")
     folder = tmp_path / "model"
     name = f"local-dir:{save_colour_model(folder)}"
-    first = evaluate(dataset, [name], device="cpu")
+    first = measured(dataset, [name])
     shutil.rmtree(folder)
     save_colour_model(folder, blind=(0,))
-    second = evaluate(dataset, [name], device="cpu")
+    second = measured(dataset, [name])
     assert (top1(first).value, top1(second).value) == (1.0, pytest.approx(2 / 3))
     entries = list((dataset / ".counterfoil" / "predictions").iterdir())
     assert len(entries) == 2
@@ -302,23 +314,17 @@ def test_other_content_under_the_same_names_is_scored_anew(tmp_path: Path) -> No
     build_colours(tmp_path / "other", "samples.seed=9", keep=lambda sample: sample.label != 2)
     (tmp_path / "other").rename(tmp_path / "d")
     (tmp_path / "d" / ".counterfoil" / "predictions").mkdir(parents=True)
-    assert top1(evaluate(dataset, [name], device="cpu")).value == pytest.approx(0.5)
+    assert top1(measured(dataset, [name])).value == pytest.approx(0.5)
 
 
 def test_a_damaged_cache_entry_is_made_again(tmp_path: Path, models: dict[str, str]) -> None:
     dataset = build_colours(tmp_path / "d")
-    first = evaluate(dataset, [models["sharp"]], device="cpu")
+    first = measured(dataset, [models["sharp"]])
     entry = min((dataset / ".counterfoil" / "predictions").iterdir())
     whole = entry.read_bytes()
     entry.write_bytes(whole[: len(whole) // 2])
-    assert evaluate(dataset, [models["sharp"]], device="cpu").scores == first.scores
+    assert measured(dataset, [models["sharp"]]).scores == first.scores
     assert entry.read_bytes() == whole
-
-
-def test_an_evaluated_dataset_is_still_whole(tmp_path: Path, models: dict[str, str]) -> None:
-    dataset = build_colours(tmp_path / "d")
-    evaluate(dataset, [models["sharp"]], device="cpu")
-    assert verify_files(dataset) == []
 
 
 def test_a_half_done_recut_is_settled_before_anything_is_scored(
@@ -372,7 +378,8 @@ def test_a_published_dataset_is_scored_and_its_snapshot_left_alone(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    result = evaluate("someone/colours", list(models.values()), device="cpu")
+    names = list(models.values())
+    result = evaluate("someone/colours", names, device="cpu", reference=False)
     assert result.scores == evaluation.scores
     assert result.files["report"].is_relative_to(tmp_path / "cache")
     assert sorted(snapshot.rglob("*")) == before
@@ -396,7 +403,7 @@ def test_a_cache_that_cannot_be_written_is_refused_before_a_model_looks(
     assert "XDG_CACHE_HOME" in (refused.value.hint or "")
     assert not heard and not (tmp_path / "report").exists()
     with pytest.raises(RunFailure, match="not in the local cache"):
-        evaluate("someone/else", list(models.values()), device="cpu")
+        measured("someone/else", list(models.values()))
 
 
 @pytest.mark.parametrize(
@@ -425,7 +432,8 @@ def test_a_run_prints_the_drops_and_where_the_report_is(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     names = [models["sharp"], models["no_red"]]
-    result = succeed("evaluate", str(dataset), "--models", *names, "--out", str(tmp_path))
+    words = ["evaluate", str(dataset), "--no-reference", "--out", str(tmp_path)]
+    result = succeed(*words, "--models", *names)
     assert "33.3" in result.stdout and "swap" in result.stdout
     assert str(tmp_path / "report.html") in result.stdout
 
@@ -434,15 +442,8 @@ def test_a_folder_that_is_made_for_far_larger_images_gets_a_hint(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     large = f"local-dir:{save_colour_model(tmp_path / 'large', size=4 * SIZE)}"
-    words = [
-        "evaluate",
-        str(dataset),
-        "--out",
-        str(tmp_path / "out"),
-        "--models",
-        models["sharp"],
-        large,
-    ]
+    words = ["evaluate", str(dataset), "--no-reference", "--out", str(tmp_path / "out")]
+    words += ["--models", models["sharp"], large]
     shown = CliRunner().invoke(app, words).stdout
     hints = [line for line in shown.splitlines() if "enlarged" in line]
     assert len(hints) == 1 and hints[0].startswith("large sees these images enlarged 4 times")
@@ -450,40 +451,22 @@ def test_a_folder_that_is_made_for_far_larger_images_gets_a_hint(
     assert "large sees these images" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_json_is_all_that_stdout_holds(
-    dataset: Path, models: dict[str, str], tmp_path: Path
-) -> None:
-    arguments = [
-        "evaluate",
-        str(dataset),
-        "--out",
-        str(tmp_path),
-        "--json",
-        "--models",
-        models["sharp"],
-    ]
-    result = succeed(*arguments)
-    document = json.loads(result.stdout)
-    assert document["files"]["report"] == str(tmp_path / "report.html")
-    swap = next(
-        row for row in document["rows"] if (row["measure"], row["group"]) == ("drop", "swap")
-    )
-    assert swap["value"] == pytest.approx(1 / 3, abs=1e-6)
-
-
 def test_a_list_of_models_is_a_file_beside_names(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     listed = tmp_path / "models.txt"
     listed.write_text(f"# two\n{models['sharp']}\n{models['no_red']}  # blind to red\n")
-    words = ["--models", str(listed), models["no_blue"], "--json", "--out", str(tmp_path / "out")]
-    result = succeed("evaluate", str(dataset), *words)
-    document = json.loads(result.stdout)
+    words = ["evaluate", str(dataset), "--no-reference", "--json", "--out", str(tmp_path / "out")]
+    result = succeed(*words, "--models", str(listed), models["no_blue"])
+    document = json.loads(result.stdout)  # which is all that stdout holds
     assert [model["name"] for model in document["models"]] == [
         models[name] for name in ("sharp", "no_red", "no_blue")
     ]
     assert document["files"]["classes"] == str(tmp_path / "out" / "classes.csv")
     assert not any("class_id" in row for row in document["rows"])
+    drops = [row for row in document["rows"] if row["measure"] == "drop"]
+    of_sharp = next(row for row in drops if row["group"] == "swap")
+    assert of_sharp["value"] == pytest.approx(1 / 3, abs=1e-6)
 
 
 def test_a_mistake_reaches_the_caller_as_an_error_for_people(dataset: Path) -> None:
@@ -518,7 +501,7 @@ def test_two_evaluations_into_one_folder_write_one_after_the_other(
             release.set()
 
     with listening(hear):
-        result = evaluate(dataset, [models["sharp"]], out=out, device="cpu")
+        result = evaluate(dataset, [models["sharp"]], out=out, device="cpu", reference=False)
     other.join()
     assert messages == [
         f"Waiting for another process (process id {os.getpid()}), which is writing to {out}."

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from counterfoil.dataset.card.metadata import benchmark_file
-from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.entries import entry_files
 from counterfoil.evaluation.gate import gate_table
 from counterfoil.evaluation.results import Evaluation
@@ -20,6 +19,7 @@ from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.report.results import NESTED, results_from
 from counterfoil.report.severity import middle_model, order_changes, severity_words
 from counterfoil.store.reading import read_receipts
+from support.measured import measured
 from support.reports import evaluation_html
 from support.tables import csv_rows
 
@@ -49,10 +49,11 @@ def test_only_the_whole_shift_is_in_the_other_tables(
 
 
 def test_a_gate_measures_the_highest_level_unless_another_is_named(
-    graded_dataset: Path, models: dict[str, str], tmp_path: Path
+    graded_dataset: Path,
+    models: dict[str, str],
 ) -> None:
     lines = ["drop(swap) <= 5", "drop(swap_75) <= 5", "drop(swap@25) <= 5"]
-    gate = evaluate(graded_dataset, [models["sharp"]], out=tmp_path, device="cpu", gate=lines).gate
+    gate = measured(graded_dataset, [models["sharp"]], gate=lines).gate
     assert gate is not None
     values = [judged.estimate.value for judged in gate.judged if judged.estimate is not None]
     assert values == pytest.approx([4 / 12, 3 / 12, 1 / 12])
@@ -170,8 +171,9 @@ def test_the_report_needs_no_pictures(graded: Evaluation) -> None:
 
 
 def test_the_frame_of_a_single_model_has_no_ranks(
-    graded_dataset: Path, models: dict[str, str], tmp_path: Path
+    graded_dataset: Path,
+    models: dict[str, str],
 ) -> None:
-    alone = evaluate(graded_dataset, models["sharp"], out=tmp_path, device="cpu")
+    alone = measured(graded_dataset, models["sharp"])
     assert alone.severity()["rank"].isna().all()
     assert "loses ten points" in severity_words(alone.results)[0]

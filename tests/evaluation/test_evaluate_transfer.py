@@ -7,15 +7,13 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from colour_kinds import ColourModule, as_tensor
 from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
-from counterfoil.cli.main import app
-from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.tasks.classes.measures.transfer import (
@@ -37,8 +35,9 @@ from counterfoil.store.reading import read_receipts
 from counterfoil.store.sealed_folder import read_results
 from mined_colours import JUDGE, PICKED, build_mined, mined
 from support.estimates import interval_of
+from support.measured import measured as numbers
 from support.pages import Page
-from support.refusals import refuses
+from support.refusals import refuses, succeed
 from support.reports import evaluation_html
 from support.tables import csv_rows
 from tiny_builds import tiny
@@ -58,22 +57,14 @@ def picked(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def measured(
-    picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Evaluation:
+def measured(picked: Path, models: dict[str, str]) -> Evaluation:
     # `before` answers the previous colour: it is right only on images painted as the next class.
     given = {
         "before": ColourModule((1, 2, 0)),
         "sharp": models["sharp"],
         "only_blue": models["only_blue"],
     }
-    return evaluate(
-        picked,
-        given,
-        out=tmp_path_factory.mktemp("out"),
-        device="cpu",
-        transform={"before": as_tensor},
-    )
+    return numbers(picked, given, transform={"before": as_tensor})
 
 
 @dataclass(frozen=True)
@@ -153,7 +144,7 @@ def test_a_dataset_without_such_a_rule_has_nothing_of_it(evaluation: Evaluation)
 def test_a_judge_that_is_not_scored_is_known_by_what_it_recorded(
     picked: Path, models: dict[str, str]
 ) -> None:
-    result = evaluate(picked, [models["no_blue"]], device="cpu")
+    result = numbers(picked, [models["no_blue"]])
     [transfer] = result.transfer
     assert not transfer.scored
     judge, other = transfer.models
@@ -166,7 +157,7 @@ def test_classes_near_chance_on_the_base_are_in_no_rate(
     picked: Path, models: dict[str, str]
 ) -> None:
     given = [models[name] for name in ("sharp", "no_red", "only_blue")]
-    result = evaluate(picked, given, device="cpu", reference=False)
+    result = numbers(picked, given)
     assert [cls.name for cls in result.near_chance_classes] == ["red"]
     [transfer] = result.transfer
     assert (transfer.captions, transfer.images, transfer.classes_near_chance) == (
@@ -188,8 +179,9 @@ def test_classes_near_chance_on_the_base_are_in_no_rate(
 def test_the_first_three_answers_count_where_a_model_ranks_enough(
     picked: Path, measured: Evaluation, tmp_path: Path
 ) -> None:
+    assert measured.task is not None
     names = ("red", "green", "blue", "mauve", "teal")
-    table = pq.read_table(measured.files["predictions"]).to_pylist()
+    table = pq.read_table(pa.BufferReader(measured.task.predictions(None))).to_pylist()
     lines = ["key," + ",".join(names)]
     for row in table:
         # The label is first on the base; otherwise second for red and last for the others.
@@ -201,7 +193,7 @@ def test_the_first_three_answers_count_where_a_model_ranks_enough(
         )
     answers = tmp_path / "answers.csv"
     answers.write_text("\n".join(lines) + "\n")
-    result = evaluate(picked, [f"predictions:{answers}"], device="cpu")
+    result = numbers(picked, [f"predictions:{answers}"])
     assert str(tmp_path) not in json.dumps(with_public_names(result.results).to_json()), (
         "a folder of this machine"
     )
@@ -221,12 +213,13 @@ def test_images_beside_the_dataset_are_reported_where_they_are_at_hand(
         (tmp_path / "natural" / name).mkdir(parents=True)
         Image.new("RGB", (SIZE, SIZE), colour).save(tmp_path / "natural" / name / "one.png")
     given = [models["only_blue"], models["sharp"]]
-    result = evaluate(picked, given, beside={"natural": tmp_path / "natural"}, device="cpu")
+    result = numbers(picked, given, beside={"natural": tmp_path / "natural"})
     key = {"model": models["only_blue"], "against": result.transfer[0].judge, "at": "top1 natural"}
     assert result.results.rows.value("transfer_beside", **key) == pytest.approx(2 / 3)
-    text = result.files["transfer"].read_text()
+    assert result.task is not None
+    _, text = result.task.all_tables(result.results)["transfer"]
     assert "beside.natural.top1" in text.splitlines()[0]
-    Page(result.files["report"].read_text())  # every tag closes
+    Page(evaluation_html(result.results))  # every tag closes
 
 
 def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path: Path) -> None:
@@ -241,13 +234,15 @@ def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path:
         "screen.store_embeddings=false",
     )
     scored = [*judges, "lab:resnet14t", "lab:mobilenetv3_small_050", "lab:vit_tiny_patch8"]
-    result = evaluate(dataset, scored, device="cpu", out=tmp_path / "out")
+    result = numbers(dataset, scored)
+    assert result.task is not None
     rows = [
         row
         for file in sorted((dataset / "data").rglob("*.parquet"))
         for row in pq.read_table(file).to_pylist()
     ]
-    answers = {row["key"]: row for row in pq.read_table(result.files["predictions"]).to_pylist()}
+    table = pq.read_table(pa.BufferReader(result.task.predictions(None))).to_pylist()
+    answers = {row["key"]: row for row in table}
     assert [transfer.judge for transfer in result.transfer] == list(judges)
     for transfer, column in zip(
         result.transfer, ("resnet10t_right", "lcnet_035_right"), strict=True
@@ -281,13 +276,9 @@ def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path:
 
 def test_tables_page_and_results_tell_it(models: dict[str, str], tmp_path: Path) -> None:
     dataset = build_mined(tmp_path / "d", models["sharp"], mined(), PICKED)
-    runner = CliRunner()
     names = [models["sharp"], models["only_blue"]]
-    done = runner.invoke(
-        app,
-        ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "o"), "--into-card"],
-    )
-    assert done.exit_code == 0, done.output
+    words = ["evaluate", str(dataset), "--no-reference", "--into-card", "--models", *names]
+    done = succeed(*words, "--out", str(tmp_path / "o"))
     assert "transfer:" in done.stdout and "by construction" in done.stdout and "66.7" in done.stdout
     rows = csv_rows(tmp_path / "o" / "transfer.csv")
     assert [(row["relation"], row["by_construction"], row["rate.top1"]) for row in rows] == [
@@ -311,16 +302,6 @@ def test_tables_page_and_results_tell_it(models: dict[str, str], tmp_path: Path)
     card = (dataset / "README.md").read_text()
     assert "66.7 (3.7 to 99.9)" in card and "by construction" in card
     verify_files(dataset)
-    document = json.loads(
-        runner.invoke(
-            app,
-            ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "p"), "--json"],
-        ).stdout
-    )
-    assert [model["relation"] for model in document["transfer"][0]["models"]] == [
-        "judge",
-        "same architecture",
-    ]
 
 
 def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> None:
@@ -413,7 +394,8 @@ def test_kinship_is_known_by_names_and_sizes() -> None:
 
 
 def test_images_that_answers_over_all_outputs_chose_are_not_scored_over_the_classes_alone(
-    picked: Path, models: dict[str, str], tmp_path: Path
+    picked: Path,
+    models: dict[str, str],
 ) -> None:
     with refuses("unfit-option", "outputs", "were chosen by what classifiers answered"):
-        evaluate(picked, [models["sharp"]], out=tmp_path, device="cpu", outputs="classes")
+        numbers(picked, [models["sharp"]], outputs="classes")

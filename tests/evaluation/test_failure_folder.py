@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.task import ClassesTask
 from support.images import encoded
+from support.measured import measured
 from support.refusals import refuses, succeed
 
 
@@ -152,7 +152,7 @@ def strange(tmp_path: Path) -> Evaluation:
         "../a b.c": lambda batch: -np.eye(6)[[0] * len(batch)],
         "a_b_c": lambda batch: np.eye(6)[[5] * len(batch)],
     }
-    return evaluate(source, models, out=tmp_path / "out", device="cpu", class_order="position")
+    return measured(source, models, class_order="position")
 
 
 def test_no_name_of_a_stranger_becomes_a_path(strange: Evaluation, tmp_path: Path) -> None:

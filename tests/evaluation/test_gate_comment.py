@@ -257,24 +257,15 @@ def test_results_of_the_dataset_stand_beside_those_of_now(
 ) -> None:
     directory = build_colours(tmp_path / "colours")
     names = list(models.values())
-    gate = ["accuracy(base) >= 1"]
-    out = tmp_path / "out"
-    first = evaluate(
-        directory,
-        names[:1],
-        device="cpu",
-        gate=gate,
-        out=out,
-        into_card=True,
-    )
+    options: Any = {
+        "gate": ["accuracy(base) >= 1"],
+        "out": tmp_path / "out",
+        "device": "cpu",
+        "reference": False,
+    }
+    first = evaluate(directory, names[:1], into_card=True, **options)
     assert "What changed" not in comment_of(first)
-    second = evaluate(
-        directory,
-        names[1:2],
-        device="cpu",
-        gate=gate,
-        out=out,
-    )
+    second = evaluate(directory, names[1:2], **options)
     text = comment_of(second).partition("#### What changed")[2]
     assert "Not paired" in text
     rows = table_rows(text)

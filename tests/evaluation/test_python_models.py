@@ -17,12 +17,12 @@ from colour_world import NAMES, build_colours, save_folders
 from counterfoil.building.build_dataset import build
 from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.gate import FAILED, UNDECIDED, GateFailure, GateLine, GateResult, Judged
 from counterfoil.progress import Stage, listening
 from counterfoil.starting.init_recipe import init
 from results_examples import top1
 from support.boxes import coco_folder
+from support.measured import measured
 from support.refusals import refuses
 
 CODE = """
@@ -85,9 +85,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def scored(name: str, **options: Any) -> Any:
-    return evaluate(
-        "images", f"python:models.of_colours:{name}", device="cpu", out=Path("out"), **options
-    )
+    return measured("images", f"python:models.of_colours:{name}", **options)
 
 
 class TestImported:
@@ -132,15 +130,13 @@ class TestImported:
     )
     def test_what_cannot_be_imported_is_refused(self, folder: Path, name: str, says: str) -> None:
         with pytest.raises(UserError, match=says):
-            evaluate("images", name, device="cpu", out=Path("out"))
+            measured("images", name)
 
     def test_a_list_and_a_mapping_may_name_one(self, folder: Path) -> None:
         Path("models.txt").write_text("python:models.of_colours:made  # ours\n")
-        assert top1(evaluate("images", "models.txt", device="cpu", out=Path("out"))).value == 1.0
+        assert top1(measured("images", "models.txt")).value == 1.0
         given = {"mine": "python:models.of_colours:made"}
-        assert [
-            model.name for model in evaluate("images", given, device="cpu", out=Path("out")).models
-        ] == ["mine"]
+        assert [model.name for model in measured("images", given).models] == ["mine"]
 
     def test_the_command_takes_one_and_a_gate_stops_it(self, folder: Path) -> None:
         images = save_folders(folder / "many", NAMES, 12)
@@ -170,14 +166,14 @@ class TestOthersNames:
             folder / "dataset", "evaluate.models=['python:models.of_colours:pair']"
         )
         with pytest.raises(UserError, match="only if you name it yourself"):
-            evaluate(dataset, device="cpu", out=folder / "out")
+            measured(dataset)
         assert not (folder / "imported").exists()
 
     def test_no_name_of_a_gate_is_imported(self, folder: Path) -> None:
         dataset = build_colours(folder / "dataset")
         line = "worse_than(python:models.of_colours:pair, base) <= 5"
         with pytest.raises(UserError, match="only if you name it yourself"):
-            evaluate(dataset, "lab:resnet10t", gate=[line], device="cpu", out=folder / "out")
+            measured(dataset, "lab:resnet10t", gate=[line])
         assert not (folder / "imported").exists()
 
     def test_no_name_of_a_detector_is_imported_that_a_recipe_or_a_gate_brings(
@@ -199,12 +195,10 @@ class TestOthersNames:
             workers=1,
         )
         with pytest.raises(UserError, match="only if you name it yourself"):
-            evaluate(folder / "boxes", device="cpu", out=folder / "out")
+            measured(folder / "boxes")
         line = "worse_than(python:models.of_colours:predict, base) <= 5"
         with pytest.raises(UserError, match="only if you name it yourself"):
-            evaluate(
-                folder / "boxes", "transformers:./none", gate=line, device="cpu", out=folder / "out"
-            )
+            measured(folder / "boxes", "transformers:./none", gate=line)
         assert not (folder / "imported").exists()
 
 
@@ -214,7 +208,7 @@ class TestGates:
         new = "python:models.of_colours:made"
         line = "worse_than(python:models.of_colours:wrong, base) <= 5"
         names = [new, "python:models.of_colours:wrong"]
-        result = evaluate(dataset, names, gate=line, device="cpu", out=folder / "out")
+        result = measured(dataset, names, gate=line)
         assert result.gate is not None and result.gate.models == (new,)
 
     def test_a_gate_raises_in_python_what_ends_the_command(self, folder: Path) -> None:
@@ -222,9 +216,7 @@ class TestGates:
         for limit, allowed in ((95, False), (95, True), (0, False)):
             lines = [f"accuracy(all) >= {limit}"]
             model = "python:models.of_colours:wrong"
-            result = evaluate(
-                images, model, gate=lines, allow_undecided=allowed, device="cpu", out=folder / "out"
-            )
+            result = measured(images, model, gate=lines, allow_undecided=allowed)
             assert result.gate is not None and result.gate.exit_code == (FAILED if limit else 0)
             if not limit:
                 result.gate.raise_if_failed()
@@ -259,15 +251,7 @@ class TestVersion:
             return np.roll(colour_function(batch), turn, axis=1)
 
         models = {"mine": model, "other": lambda batch: colour_function(1 - batch)}
-        return evaluate(
-            "images",
-            models,
-            version=version,
-            device="cpu",
-            out=Path("out"),
-            batch_size=2,
-            class_order=NAMES,
-        )
+        return measured("images", models, version=version, batch_size=2, class_order=NAMES)
 
     def test_answers_are_kept_under_it_alone(self, folder: Path, batch_sizes: list[int]) -> None:
         first = self.score(batch_sizes, version="1")

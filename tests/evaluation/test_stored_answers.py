@@ -16,6 +16,7 @@ import pytest
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
+from support.measured import measured
 from support.refusals import refuses
 
 OPTIONS: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear", "device": "cpu"}
@@ -27,14 +28,15 @@ def earlier(weather: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluati
 
 
 def test_a_stored_evaluation_gives_the_answer_of_its_model(
-    weather: Path, earlier: Evaluation, tmp_path: Path
+    weather: Path,
+    earlier: Evaluation,
 ) -> None:
     file = earlier.files["document"]
     lines = ["worse_than({}, any) <= 2", "worse_than({}, grey, class=03) <= 2"]
     shown = []
     for name in (str(file), "lab:resnet14t"):
         gate = [line.format(name) for line in lines]
-        result = evaluate(weather, ["lab:resnet10t"], gate=gate, out=tmp_path, **OPTIONS).gate
+        result = measured(weather, ["lab:resnet10t"], gate=gate, **OPTIONS).gate
         assert result is not None and result.models == ("lab:resnet10t",)
         shown.append(
             [
@@ -50,14 +52,14 @@ def test_the_stored_model_is_the_one_of_the_same_name_else_the_only_one(
 ) -> None:
     stored = evaluate(weather, ["lab:resnet10t", "lab:resnet14t"], out=tmp_path / "both", **OPTIONS)
     gate = [f"worse_than({stored.files['document']}, any) <= 0"]
-    result = evaluate(weather, ["lab:resnet14t"], gate=gate, out=tmp_path / "new", **OPTIONS).gate
+    result = measured(weather, ["lab:resnet14t"], gate=gate, **OPTIONS).gate
     assert result is not None and [
         line.estimate.value for line in result.judged if line.estimate
     ] == [0.0, 0.0]
     with refuses(
         "unfit-results", "gate", "has lab:resnet10t and lab:resnet14t, and no model 'mine'"
     ):
-        evaluate(weather, {"mine": "lab:resnet10t"}, gate=gate, out=tmp_path / "new", **OPTIONS)
+        measured(weather, {"mine": "lab:resnet10t"}, gate=gate, **OPTIONS)
 
 
 def _rewritten(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
@@ -129,12 +131,8 @@ def test_a_file_that_cannot_be_compared_with_is_refused(
     damage, words = REFUSED[case]
     damage(folder)
     with pytest.raises(UserError) as refused:
-        evaluate(
-            weather,
-            ["lab:resnet10t"],
-            gate=[f"worse_than({folder}/results.json, any) <= 2"],
-            **OPTIONS,
-        )
+        gate = [f"worse_than({folder}/results.json, any) <= 2"]
+        measured(weather, ["lab:resnet10t"], gate=gate, **OPTIONS)
     assert words in str(refused.value) and "predictions.parquet that was written beside it" in (
         refused.value.hint or ""
     )
@@ -156,7 +154,7 @@ def test_images_that_could_not_be_read_then_leave_a_line_undecided(
     table = table.set_column(index, "right.lab:resnet14t", pa.array(right, pa.bool_()))
     pq.write_table(table, folder / "predictions.parquet")
     gate = [f"worse_than({folder}/results.json, any) <= 99"]
-    result = evaluate(weather, ["lab:resnet10t"], gate=gate, out=tmp_path / "out", **OPTIONS).gate
+    result = measured(weather, ["lab:resnet10t"], gate=gate, **OPTIONS).gate
     assert result is not None
     assert [line.verdict for line in result.judged] == ["pass", "undecided"]
     assert result.judged[1].reason.endswith("results.json could not read 1 of its images")

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -27,6 +28,8 @@ from counterfoil.models.names import LAB, refuse_elsewhere
 from counterfoil.recipe.names import ELSEWHERE
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from PIL.Image import Image
 
 Messages = Sequence[Mapping[str, str]]
@@ -173,7 +176,9 @@ class ServedChat:
         headers = {"accept-encoding": "identity"} | (
             {} if key is None else {"authorization": f"Bearer {key}"}
         )
-        with httpx2.Client(timeout=self.silence, follow_redirects=True) as client:
+        # Reading the certificates takes longer than a question. All questions share them.
+        client = httpx2.Client(timeout=self.silence, follow_redirects=True, verify=_certificates())
+        with client:
 
             def ask() -> None:
                 try:
@@ -210,6 +215,13 @@ class ServedChat:
     def _called(self) -> str:
         at = "" if self.base_url is None else f" at {self.base_url}"
         return f"chat model '{self.name}'{at}"
+
+
+@cache
+def _certificates() -> SSLContext:
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 class _RefusedQuestion(RunFailure):

@@ -35,6 +35,7 @@ from counterfoil.store.decoding import rgb_image
 from support.estimates import interval_of
 from support.gate_comments import check_worst_images
 from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
+from support.measured import measured
 from support.refusals import refuses
 
 COUNT = 40
@@ -169,12 +170,6 @@ def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluat
             )
             low, value, high = interval_of(drop)
             assert value == pytest.approx(base - shifted) and low < value < high
-    single = rows.estimate("drop", model=model, group="fog", class_id="red", at="AP")
-    values = [
-        rows.value("AP", model=model, group=group, class_id="red") or 0.0
-        for group in ("base", "fog")
-    ]
-    assert single is not None and single.value == pytest.approx(values[0] - values[1])
     assert evaluation.score(model, "fog").drop == rows.estimate(
         "drop", model=model, group="fog", at="mAP"
     )
@@ -183,7 +178,7 @@ def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluat
 def test_a_function_answers_as_its_file_of_predictions_does(
     built: Path, evaluation: Evaluation
 ) -> None:
-    by_function = evaluate(built, {"mine": colour_classifier}, out=built.parent / "own")
+    by_function = measured(built, {"mine": colour_classifier})
     filed = {
         (row.measure, row.group, row.class_id, row.at): row.value for row in evaluation.results.rows
     }  # fmt: skip
@@ -317,7 +312,7 @@ def test_models_whose_files_have_one_name_are_told_apart(built: Path, answers_fi
     twin.parent.mkdir()
     shutil.copyfile(answers_file, twin)
     models = [f"predictions:{file}" for file in (answers_file, twin)]
-    result = evaluate(built, models, out=built.parent / "twins", gate=["mAP(base) >= 1"])
+    result = measured(built, models, gate=["mAP(base) >= 1"])
     assert [model.short_name for model in result.models] == models
     assert result.gate is not None and f"pass for {models[0]} and {models[1]}" in gate_sentence(
         result.gate
@@ -432,21 +427,11 @@ def test_a_gate_of_other_names_is_refused(
     line: str, problem: str, built: Path, answers_file: Path
 ) -> None:
     with pytest.raises(UserError) as caught:
-        evaluate(built, [f"predictions:{answers_file}"], out=built.parent / "refused", gate=[line])
+        measured(built, [f"predictions:{answers_file}"], gate=[line])
     assert problem in "\n".join(caught.value.problems)
     assert "results.json" not in (caught.value.hint or ""), (
         "lines of a gate for several labels name no such file"
     )
-
-
-def test_undecided_lines_are_allowed_only_with_a_gate(built: Path, answers_file: Path) -> None:
-    with refuses("unfit-option", "allow_undecided"):
-        evaluate(
-            built,
-            [f"predictions:{answers_file}"],
-            out=built.parent / "refused",
-            allow_undecided=True,
-        )
 
 
 def test_the_list_of_images_has_a_column_for_each_label(built: Path, tmp_path: Path) -> None:
@@ -492,12 +477,7 @@ def test_labels_of_few_images_are_named_and_not_measured(built: Path, answers_fi
     ]
     assert ", ".join(names) in few.files["report"].read_text()
     with refuses("nothing-to-measure", None, "no label has 39 images with it"):
-        evaluate(
-            built,
-            [f"predictions:{answers_file}"],
-            out=built.parent / "none",
-            min_images_per_class=39,
-        )
+        measured(built, [f"predictions:{answers_file}"], min_images_per_class=39)
 
 
 def test_images_that_no_model_can_read_leave_every_group(built: Path) -> None:
@@ -541,14 +521,14 @@ def test_what_only_one_label_an_image_allows_is_refused(built: Path, answers_fil
         UserError,
         match="several labels an image, and classifiers of these take no outputs, compare",
     ):
-        evaluate(built, [f"predictions:{answers_file}"], outputs="all", compare=("a", "b"))
+        measured(built, [f"predictions:{answers_file}"], outputs="all", compare=("a", "b"))
     path = built.parent / "one.csv"
     with path.open("w", newline="") as stream:
         csv.writer(stream).writerows(
             [["key", "label"], *([key, "red"] for key in open_dataset(built).keys)]
         )
     with pytest.raises(UserError, match="gives one label per image"):
-        evaluate(built, [f"predictions:{path}"], out=built.parent / "one")
+        measured(built, [f"predictions:{path}"])
 
 
 def test_datasets_and_croissant_read_the_stored_conditions(built: Path) -> None:

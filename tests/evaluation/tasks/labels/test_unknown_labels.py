@@ -22,13 +22,13 @@ from counterfoil.building.build_dataset import build
 from counterfoil.dataset.verification import verify
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.labels.measures import drop_labels
 from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_conditions
 from counterfoil.multilabel_stats import choose_thresholds, score_labels
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.resampled_stats import Units
+from support.measured import measured
 from support.refusals import refuses
 
 LABELS = ("edema", "effusion", "nodule", "hernia")
@@ -140,9 +140,6 @@ def test_rows_say_what_is_unknown_and_every_reader_knows_it(built: Path) -> None
     assert not croissant.metadata.ctx.issues.errors
     record = next(iter(croissant.records("base")))
     assert "base/unknown_conditions" in record
-    assert write_keys(built, built.parent / "keys.csv") == 2 * COUNT
-    with (built.parent / "keys.csv").open() as file:
-        assert list(next(csv.DictReader(file))) == ["key", "path", *LABELS]
 
 
 def test_each_label_is_measured_on_the_images_that_know_it(
@@ -185,24 +182,6 @@ def test_each_label_is_measured_on_the_images_that_know_it(
         for measure, numbers in means.items():
             mean = rows.value("mAP" if measure == "AP" else measure, model=model, group=group)
             assert mean == pytest.approx(np.mean(numbers), abs=1e-9)
-
-
-def test_an_unknown_label_is_no_failure_in_the_browser(evaluation: Evaluation) -> None:
-    page = evaluation.files["failures"].read_text()
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
-    table = {row["key"]: row for row in pq.read_table(evaluation.files["predictions"]).to_pylist()}
-    model = evaluation.results.models[0].name
-    shown = [
-        (data["keys"][image], data["classes"][data["class"][image]]["id"])
-        for image in data["failures"]
-    ]
-    failed = [
-        (key, label)
-        for key, row in table.items()
-        for label in (*row[f"missed.{model}"], *row[f"wrongly_given.{model}"])
-    ]
-    assert sorted(shown) == sorted(failed) and failed
-    assert not any(label in table[key]["unknown_conditions"] for key, label in shown)
 
 
 def test_counts_and_labels_that_are_in_no_mean_are_named(evaluation: Evaluation) -> None:
@@ -283,8 +262,7 @@ def test_a_preview_drops_over_the_labels_of_the_whole(
     of them."""
     whole = evaluation.results
     model = evaluation.results.models[0]
-    out = built.parent / f"preview{limit}"
-    preview = evaluate(built, [f"predictions:{answers_of(built)}"], out=out, limit=limit).results
+    preview = measured(built, [f"predictions:{answers_of(built)}"], limit=limit).results
     assert preview.preview == limit and preview.groups[0].images == limit
     assert preview.classes == whole.classes
     assert drop_labels(preview, preview.models[0]) == drop_labels(whole, model) == whole.classes
@@ -292,23 +270,15 @@ def test_a_preview_drops_over_the_labels_of_the_whole(
 
 def test_a_preview_that_cannot_hold_every_label_is_refused(built: Path) -> None:
     with refuses("invalid-option", "limit", "expected at least"):
-        evaluate(built, [f"predictions:{answers_of(built)}"], out=built.parent / "tiny", limit=3)
+        measured(built, [f"predictions:{answers_of(built)}"], limit=3)
 
 
 def test_a_label_of_few_images_in_the_whole_is_in_no_preview(built: Path) -> None:
     """Leave out of a preview what the whole leaves out, for a preview has no minimum of its own."""
-    results = [
-        evaluate(
-            built,
-            [f"predictions:{answers_of(built)}"],
-            out=built.parent / f"few{limit}",
-            limit=limit,
-            min_images_per_class=5,
-        ).results
-        for limit in (None, 16)
-    ]
-    names = [[label.name for label in result.classes] for result in results]
-    assert names == [["edema", "effusion"]] * 2
+    file = f"predictions:{answers_of(built)}"
+    for limit in (None, 16):
+        results = measured(built, [file], limit=limit, min_images_per_class=5).results
+        assert [label.name for label in results.classes] == ["edema", "effusion"]
 
 
 def test_images_of_a_patient_are_drawn_together(built: Path, evaluation: Evaluation) -> None:
@@ -355,9 +325,7 @@ def test_images_of_a_patient_are_drawn_together(built: Path, evaluation: Evaluat
 
 
 def test_fewer_than_ten_units_give_no_interval(built: Path) -> None:
-    limited = evaluate(
-        built, [f"predictions:{answers_of(built)}"], out=built.parent / "fewer", limit=10
-    )
+    limited = measured(built, [f"predictions:{answers_of(built)}"], limit=10)
     units = limited.results.units
     assert units is not None and units.count < 10
     estimate = limited.results.rows.estimate(

@@ -31,6 +31,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.mask_stats import boundary_f1
 from support.gate_comments import check_worst_images
 from support.masks import COLOURS, NAMES, RECIPE, ColourSegmenter, mask_folder
+from support.measured import measured
 from support.refusals import problems_of, refuses
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def test_a_gate_names_classes_and_measures(evaluation: Evaluation, built: Path) 
         "IoU(fog, class=tree) >= 5",
     ]
     with pytest.raises(UserError) as caught:
-        evaluate(built, {"mine": ColourSegmenter()}, gate=lines)
+        measured(built, {"mine": ColourSegmenter()}, gate=lines)
     problems = "\n".join(caught.value.problems)
     assert "IoU is of one class: name it" in problems
     assert "pixel_accuracy is of all classes together" in problems and "no class 'tree'" in problems
@@ -226,21 +227,14 @@ def to_tensor(image: Image.Image) -> torch.Tensor:
     return torch.from_numpy(np.array(image, np.float32)).permute(2, 0, 1)
 
 
-def test_functions_and_modules_answer_as_files_do(
-    built: Path, evaluation: Evaluation, tmp_path: Path
-) -> None:
+def test_functions_and_modules_answer_as_files_do(built: Path, evaluation: Evaluation) -> None:
     def scores(images: list[Any]) -> list[np.ndarray]:
         return [ColourSegmenter().scores(image) for image in images]
 
     module = Twice()
     models = {"function": ColourSegmenter(), "scores": scores, "module": module}
-    result = evaluate(
-        built,
-        models,
-        out=tmp_path / "report",
-        transform={"module": to_tensor},
-        class_order={"scores": "position"},
-    )
+    order = {"scores": "position"}
+    result = measured(built, models, transform={"module": to_tensor}, class_order=order)
     of_files = evaluation.results.models[0].name
     for group in GROUPS:
         expected = evaluation.results.rows.value("mIoU", model=of_files, group=group)
@@ -266,29 +260,27 @@ def test_functions_and_modules_answer_as_files_do(
     differences = result.results.rows.where("drop_difference")
     assert {(row.model, row.against) for row in differences} >= {("function", "module")}
     with refuses("unusable-model", None, "a torch module needs a transform"):
-        evaluate(built, {"module": module})
+        measured(built, {"module": module})
 
 
-def test_units_and_previews(built: Path, tmp_path: Path) -> None:
-    preview = evaluate(built, {"mine": ColourSegmenter()}, limit=5, out=tmp_path / "report")
+def test_units_and_previews(built: Path) -> None:
+    preview = measured(built, {"mine": ColourSegmenter()}, limit=5)
     assert preview.results.preview == 5
     number = preview.results.rows.one("mIoU", model="mine", group="base")
     assert number is not None and number.n == 5 and number.low is None
     # classes are judged by their values, so one image has drops too
-    single = evaluate(built, {"mine": ColourSegmenter()}, limit=1, out=tmp_path / "single")
+    single = measured(built, {"mine": ColourSegmenter()}, limit=1)
     assert not single.results.models[0].near_chance
     assert single.results.rows.value("drop", at="mIoU", model="mine", group="fog") is not None
 
 
-def test_segmenters_are_compared_over_the_classes_that_both_know(
-    built: Path, tmp_path: Path
-) -> None:
+def test_segmenters_are_compared_over_the_classes_that_both_know(built: Path) -> None:
     def without_signs(images: list[Any]) -> list[np.ndarray]:
         return [np.where(answer == 2, 0, answer) for answer in ColourSegmenter()(images)]
 
     models = {"mine": ColourSegmenter(), "blind": without_signs}
     order = {"blind": "position"}
-    rows = evaluate(built, models, class_order=order, out=tmp_path / "report").results.rows
+    rows = measured(built, models, class_order=order).results.rows
     (difference,) = rows.where("drop_difference", group="fog")
     drops = []
     for name in (difference.model, difference.against):
@@ -336,7 +328,7 @@ def test_answers_of_another_form_are_refused(built: Path, name: str) -> None:
     def segment(images: list[Any]) -> list[Any]:
         return [answer(image) for image in images]
 
-    problems = problems_of(evaluate, built, {"mine": segment}, class_order="position")
+    problems = problems_of(measured, built, {"mine": segment}, class_order="position")
     assert problem in "\n".join(problems)
 
 
@@ -381,7 +373,7 @@ def test_a_folder_with_an_unfit_file_is_refused(
     folder = copied(answers, tmp_path / "copy")
     change, problem = FILES[name]
     change(folder / "fog_images_000001.png")
-    problems = problems_of(evaluate, built, [f"predictions:{folder}"])
+    problems = problems_of(measured, built, [f"predictions:{folder}"])
     assert problem in "\n".join(problems)
     assert "fog_images_000001" in "\n".join(problems)
 
@@ -409,21 +401,10 @@ def test_a_table_has_the_numbers_of_a_folder(
     elif form == "names":
         names = [f"out/{path.name}" for path in sorted(answers.iterdir(), reverse=True)]
         table_of(answers, file, key=names)
-    scored = evaluate(built, [f"predictions:{file}"], out=tmp_path / "report")
-    (model,) = scored.results.models
-    (of_folder,) = evaluation.results.models
-    assert model.sha256 == of_folder.sha256
-    for group in GROUPS:
-        for measure in ("mIoU", "pixel_accuracy"):
-            (value, expected) = (
-                results.rows.value(measure, model=name, group=group)
-                for results, name in (
-                    (scored.results, model.name),
-                    (evaluation.results, of_folder.name),
-                )
-            )
-            assert value == expected is not None
-    assert Path(scored.files["failures"]).exists()
+    scored = measured(built, [f"predictions:{file}"])
+    assert scored.models[0].sha256 == evaluation.models[0].sha256
+    for before, now in zip(evaluation.results.rows, scored.results.rows, strict=True):
+        assert (now.measure, now.value) == (before.measure, before.value)
 
 
 def test_an_unfit_table_is_refused(built: Path, answers: Path, tmp_path: Path) -> None:
@@ -441,7 +422,7 @@ def test_an_unfit_table_is_refused(built: Path, answers: Path, tmp_path: Path) -
         ({"mask": pa.array([{"path": "a.png"}] * len(keys))}, "expected encoded images"),
     ):
         with pytest.raises(UserError) as caught:
-            evaluate(built, [f"predictions:{written(**changes)}"])
+            measured(built, [f"predictions:{written(**changes)}"])
         assert problem in "\n".join(caught.value.problems)
     short = pq.read_table(written()).slice(1)
     pq.write_table(short, tmp_path / "short.parquet")
@@ -453,7 +434,7 @@ def test_an_unfit_table_is_refused(built: Path, answers: Path, tmp_path: Path) -
         ("odd.parquet", "cannot be read: Parquet file size is 4 bytes"),
     ):
         with pytest.raises(UserError, match=problem):
-            evaluate(built, [f"predictions:{tmp_path / file}"])
+            measured(built, [f"predictions:{tmp_path / file}"])
 
 
 def test_models_that_are_nothing_are_refused(built: Path) -> None:
@@ -464,7 +445,7 @@ def test_models_that_are_nothing_are_refused(built: Path) -> None:
         ({"mine": lambda images: images}, "does not say what its classes are called"),
     ):
         with pytest.raises(UserError, match=problem):
-            evaluate(built, models)
+            measured(built, models)
 
 
 def test_the_page_of_failures(evaluation: Evaluation, open_page: Callable[..., Page]) -> None:

@@ -40,6 +40,7 @@ from support.boxes import IDS, coco_folder
 from support.colour_detector import NAMES, ColourDetector
 from support.estimates import interval_of
 from support.gate_comments import check_worst_images, table_rows
+from support.measured import measured
 from support.refusals import problems_of, refuses
 from support.strangers_text import HOSTILE, refuse_acting
 
@@ -219,7 +220,7 @@ def test_objects_stand_beside_the_categories_and_errors_have_their_kinds(
 
 
 def test_a_function_gives_the_same_numbers_as_its_file(built: Path, evaluation: Evaluation) -> None:
-    again = evaluate(built, {"mine": ColourDetector()}, out=built.parent / "function", batch_size=5)
+    again = measured(built, {"mine": ColourDetector()}, batch_size=5)
     for row in evaluation.results.rows:
         key = {name: getattr(row, name) for name in ("group", "class_id", "against", "at")}
         other = again.results.rows.one(row.measure, model="mine" if row.model else "", **key)
@@ -263,22 +264,18 @@ class FromOne(ColourDetector):
 
 
 def test_labels_beyond_the_names_of_a_function_are_refused(
-    built: Path, evaluation: Evaluation, tmp_path: Path
+    built: Path, evaluation: Evaluation
 ) -> None:
     with pytest.raises(
         UserError, match=r"gives the labels \[2.*, expected a label from 0 to 1: label_names"
     ):
-        evaluate(built, {"mine": FromOne(NAMES)}, out=tmp_path)
-    whole = evaluate(built, {"mine": FromOne(("background", *NAMES))}, out=tmp_path)
-    value = evaluation.results.rows.value(
-        "AP", model=evaluation.results.models[0].name, group="base"
-    )
-    assert whole.results.rows.value("AP", model="mine", group="base") == pytest.approx(value)
+        measured(built, {"mine": FromOne(NAMES)})
     # A name too many hides the mistake: the first category of the dataset has no box.
-    noted = evaluate(built, {"mine": FromOne((*NAMES, "other"))}, out=tmp_path)
-    assert (
-        "no box has label 0, 'box': if its labels count from 1" in noted.results.models[0].matched
-    )
+    models = {"mine": FromOne(("background", *NAMES)), "more": FromOne((*NAMES, "other"))}
+    results = measured(built, models).results
+    value = evaluation.results.rows.value("AP", model=evaluation.models[0].name, group="base")
+    assert results.rows.value("AP", model="mine", group="base") == pytest.approx(value)
+    assert "no box has label 0, 'box': if its labels count from 1" in results.models[1].matched
 
 
 class Blind(ColourDetector):
@@ -463,7 +460,7 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
 def test_a_line_that_detections_cannot_answer_is_refused(
     line: str, problem: str, built: Path, results_file: Path
 ) -> None:
-    problems = problems_of(evaluate, built, f"predictions:{results_file}", gate=[line])
+    problems = problems_of(measured, built, f"predictions:{results_file}", gate=[line])
     assert problem in problems[0]
 
 
@@ -500,50 +497,34 @@ def test_a_file_of_predictions_of_another_form_is_refused_in_words(
     results = json.loads(results_file.read_text())
     change(results)
     (tmp_path / "other.json").write_text(json.dumps(results))
-    problems = problems_of(evaluate, built, f"predictions:{tmp_path / 'other.json'}")
+    problems = problems_of(measured, built, f"predictions:{tmp_path / 'other.json'}")
     assert problem in "\n".join(problems)
 
 
 def test_tables_of_detections_are_read_as_results_are(
-    built: Path, results_file: Path, evaluation: Evaluation, tmp_path: Path
+    built: Path, results_file: Path, tmp_path: Path
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    keys = open_dataset(built).keys
-    results = json.loads(results_file.read_text())
-    rows = [
-        {
-            "key": keys[result["image_id"] - 1],
-            "category": NAMES[IDS.index(result["category_id"])],
-            **result,
-        }
-        for result in results
-    ]
-    wanted = ("key", "category", "score", "bbox")
-    pq.write_table(
-        pa.Table.from_pylist([{name: row[name] for name in wanted} for row in rows]),
-        tmp_path / "a.parquet",
-    )
-    lines = [
-        f"{row['key']}.png,{row['category']},{row['score']!r},{','.join(map(repr, row['bbox']))}"
-        for row in rows
-    ]
-    (tmp_path / "b.csv").write_text(
-        "\n".join(["file_name,category,score,x,y,width,height", *lines])
-    )
-    european = [line.replace(",", ";").replace(".", ",").replace(",png", ".png") for line in lines]
-    (tmp_path / "c.csv").write_text(
-        "\n".join(["file_name;category;score;x;y;width;height", *european]), "utf-16"
-    )
-    files = [f"predictions:{tmp_path / name}" for name in ("a.parquet", "b.csv", "c.csv")]
-    again = evaluate(built, files, out=tmp_path / "report")
-    first = evaluation.results.models[0].name
-    for group in evaluation.results.groups:
-        value = evaluation.results.rows.value("AP", model=first, group=group.name)
-        assert [again.results.rows.value("AP", model=file, group=group.name) for file in files] == [
-            value
-        ] * 3
+    subject = open_objects(open_dataset(built))
+    keys = subject.dataset.keys
+    rows = []
+    lines = ["file_name;category;score;x;y;width;height"]
+    for result in json.loads(results_file.read_text()):
+        key = keys[result["image_id"] - 1]
+        category = NAMES[IDS.index(result["category_id"])]
+        named = {"key": key, "category": category}
+        rows.append(named | {"score": result["score"], "bbox": result["bbox"]})
+        numbers = [repr(number).replace(".", ",") for number in (result["score"], *result["bbox"])]
+        lines.append(";".join([f"{key}.png", category, *numbers]))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("\n".join(lines), "utf-16")
+    expected = read_detections(f"predictions:{results_file}", subject, None)
+    for name in ("a.parquet", "b.csv"):
+        detections = read_detections(f"predictions:{tmp_path / name}", subject, None)
+        for column in ("row", "box", "category", "score"):
+            np.testing.assert_array_equal(getattr(detections, column), getattr(expected, column))
 
 
 def test_images_listed_by_their_key_alone_are_answers_without_a_detection(
@@ -553,11 +534,11 @@ def test_images_listed_by_their_key_alone_are_answers_without_a_detection(
     lines = ["key,category,score,x,y,width,height", *(f"{key},,,,,," for key in keys)]
     (tmp_path / "nothing.csv").write_text("\n".join(lines))
     (tmp_path / "columns.csv").write_text("picture;category\n" + keys[0] + ";mug\n")
-    nothing = evaluate(built, [f"predictions:{tmp_path / 'nothing.csv'}"], out=tmp_path / "out")
+    nothing = measured(built, [f"predictions:{tmp_path / 'nothing.csv'}"])
     values = [row.value for row in nothing.results.rows if row.measure == "AP"]
     assert values == [0.0] * len(nothing.results.groups)
     with pytest.raises(UserError, match="its columns are picture;category: none of key, image_id"):
-        evaluate(built, [f"predictions:{tmp_path / 'columns.csv'}"], out=tmp_path / "out")
+        measured(built, [f"predictions:{tmp_path / 'columns.csv'}"])
 
 
 def test_a_hostile_category_acts_nowhere(built: Path, tmp_path: Path) -> None:
@@ -577,7 +558,7 @@ def test_a_problem_of_all_detections_is_one_line(
     (tmp_path / "other.json").write_text(
         json.dumps([{**result, "category_id": None} for result in results] + swapped)
     )
-    problems = problems_of(evaluate, built, f"predictions:{tmp_path / 'other.json'}")
+    problems = problems_of(measured, built, f"predictions:{tmp_path / 'other.json'}")
     code = " [invalid-detections]"
     lines = [problem.removesuffix(code).partition(": detection ")[2] for problem in problems]
     assert lines == [
@@ -587,7 +568,7 @@ def test_a_problem_of_all_detections_is_one_line(
     shares = [{**result, "bbox": [side / 1000 for side in result["bbox"]]} for result in results]
     (tmp_path / "other.json").write_text(json.dumps(shares))
     with refuses("invalid-detections", None, "no number of its boxes is above 1"):
-        evaluate(built, f"predictions:{tmp_path / 'other.json'}")
+        measured(built, f"predictions:{tmp_path / 'other.json'}")
 
 
 @pytest.mark.parametrize(
@@ -611,7 +592,7 @@ def test_boxes_that_leave_their_images_are_refused(
     changed = [{**result, "bbox": change(*result["bbox"])} for result in results]
     (tmp_path / "changed.json").write_text(json.dumps(changed))
     with pytest.raises(UserError, match=problem):
-        evaluate(built, f"predictions:{tmp_path / 'changed.json'}", out=tmp_path / "out")
+        measured(built, f"predictions:{tmp_path / 'changed.json'}")
 
 
 def test_boxes_of_smaller_images_are_noted(built: Path, results_file: Path, tmp_path: Path) -> None:
@@ -619,7 +600,7 @@ def test_boxes_of_smaller_images_are_noted(built: Path, results_file: Path, tmp_
     small = [{**result, "bbox": [side / 2 for side in result["bbox"]]} for result in results]
     (tmp_path / "small.json").write_text(json.dumps(small))
     files = [f"predictions:{tmp_path / 'small.json'}", f"predictions:{results_file}"]
-    first, second = evaluate(built, files, out=tmp_path / "out").results.models
+    first, second = measured(built, files).models
     assert "they may be pixels of smaller images" in (first.matched or "")
     assert "pixels" not in (second.matched or "") and "leave" not in (second.matched or "")
 
@@ -644,7 +625,7 @@ def test_a_dataset_whose_build_read_corners_as_sides_is_noted(
     build(
         tmp_path / "recipe.yaml", tmp_path / "built", overrides=overrides, device="cpu", workers=1
     )
-    notes = evaluate(tmp_path / "built", {"mine": ColourDetector()}, out=tmp_path / "out").notes
+    notes = measured(tmp_path / "built", {"mine": ColourDetector()}).notes
     assert any(
         "boxes leave their image by far: the build may have read them in another form" in note
         for note in notes
@@ -659,28 +640,12 @@ def test_repeated_detections_and_images_without_one_are_noted(
     images = sorted({result["image_id"] for result in results})
     few = [result for result in results if result["image_id"] != images[0]]
     (tmp_path / "few.json").write_text(json.dumps([*few, few[0]]))
-    evaluation = evaluate(built, f"predictions:{tmp_path / 'few.json'}", out=tmp_path / "out")
-    [model] = evaluation.results.models
+    [model] = measured(built, f"predictions:{tmp_path / 'few.json'}").models
     silent = len(open_dataset(built).keys) - len(images) + 1
     assert "exact copies of other detections: 1" in (model.matched or "")
     assert f"{silent} of " in (model.matched or "") and "images have no detection" in (
         model.matched or ""
     )
-
-
-def test_numbers_of_categories_are_those_of_the_file_of_keys(
-    built: Path, results_file: Path, tmp_path: Path
-) -> None:
-    results = [
-        result for result in json.loads(results_file.read_text()) if result["category_id"] == IDS[0]
-    ]
-    named = [{**result, "category": NAMES[0]} for result in results]
-    for number, answers in enumerate((results, named)):
-        (tmp_path / f"{number}.json").write_text(json.dumps(answers))
-    files = [f"predictions:{tmp_path / name}" for name in ("0.json", "1.json")]
-    evaluation = evaluate(built, files, out=tmp_path / "out")
-    values = [evaluation.results.rows.value("AP", model=file, group="base") for file in files]
-    assert values[0] == values[1] and values[0]
 
 
 def test_failures_are_listed_and_exported_with_their_boxes(
@@ -721,7 +686,7 @@ def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file
     given: dict[str, Any] = {"outputs": "all", "workers": 2, "engine": EngineChoice("ray")}
     for name, value in given.items():
         with refuses("unfit-option", "", f"detectors take no {name}"):
-            evaluate(built, f"predictions:{results_file}", **{name: value})
+            measured(built, f"predictions:{results_file}", **{name: value})
 
 
 def assert_entries(
@@ -795,15 +760,6 @@ def test_results_of_detectors_are_stored_in_the_dataset_and_shown_on_its_card(
         assert words not in card, words
 
 
-def test_the_dataset_is_whole_and_renders_again(built: Path) -> None:
-    source = f"source.dataset={built.parent / 'coco'}"
-    report = verify(built, rerender=6, overrides=[source])
-    assert (
-        not report.problems
-        and [row.outcome for row in report.rerendered] == ["identical bytes"] * 6
-    )
-
-
 def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
     subject = open_objects(open_dataset(built))
     stored = {
@@ -834,7 +790,7 @@ def test_a_preview_has_the_same_images_in_every_group(
         header, first = some.files[name].read_text().splitlines()[:2]
         assert header.endswith(",preview") and first.endswith(",5")
     with refuses("unfit-option", "", "which takes no gate"):
-        evaluate(built, [f"predictions:{results_file}"], limit=5, gate=["AP(base) >= 10"])
+        measured(built, [f"predictions:{results_file}"], limit=5, gate=["AP(base) >= 10"])
 
 
 def test_too_many_detections_on_an_image_are_refused(

@@ -25,7 +25,8 @@ from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction import answer_cache
 
 MODEL = "lab:rtdetr_boxes"
-KEPT = ("fog", "darker")
+KEPT = ("fog",)
+FILES = ("results.json", "measures.csv", "detection.csv", "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +36,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"prompts.shifts.{name}=null"
         for name in (
             "gaussian_noise", "motion_blur", "defocus_blur", "snow", "contrast", "jpeg_compression", "low_resolution",
+            "darker",
         )
     ]  # fmt: skip
     build(
         "wardrobe-boxes",
         out,
-        overrides=["samples.candidates=16", *left_out],
+        overrides=["samples.candidates=8", *left_out],
         device="cpu",
         workers=1,
     )
@@ -99,11 +101,17 @@ def average_precision(rows: Any) -> tuple[float, float]:
     return float(judged.stats[0]), float(judged.stats[1])
 
 
+@pytest.fixture(scope="module")
+def report(built: Path) -> Path:
+    """Return the folder of an evaluation of the 16 images in batches of 2."""
+    evaluate(built, out=built.parent / "report", device="cpu", batch_size=2)
+    return built.parent / "report"
+
+
 def test_the_report_says_what_pycocotools_says_of_the_same_images(
-    built: Path, tmp_path: Path
+    built: Path, report: Path
 ) -> None:
-    evaluate(built, out=tmp_path / "report", device="cpu")
-    document = json.loads((tmp_path / "report" / "results.json").read_text())
+    document = json.loads((report / "results.json").read_text())
     assert [model["name"] for model in document["models"]] == [MODEL]
     values = {(row["measure"], row.get("group")): row.get("value") for row in document["rows"]}
     loaded = datasets.load_dataset(str(built))
@@ -114,15 +122,17 @@ def test_the_report_says_what_pycocotools_says_of_the_same_images(
         # scores differ.
         assert (values["AP", group], values["AP50", group]) == pytest.approx(expected, abs=2e-3)
     assert values["AP50", "base"] > 0.5 > values["AP50", "fog"]
-    html = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    assert "loses most under fog" in html
+    # Eight images are too few for an interval.
+    assert "may lose most under fog" in (report / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_stopped_run_goes_on_at_its_next_part_and_gives_the_same_files(
-    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: Path, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(built, tmp_path / "built", ignore=shutil.ignore_patterns(".counterfoil"))
-    monkeypatch.setattr(answer_cache, "PART_ROWS", 8)
+    dataset = tmp_path / "built"
+    shutil.copytree(built, dataset, ignore=shutil.ignore_patterns(".counterfoil"))
+    whole = {name: (report / name).read_bytes() for name in FILES}
+    monkeypatch.setattr(answer_cache, "PART_ROWS", 4)
     answer = TransformersDetector.__call__
     answered: list[int] = []
 
@@ -136,28 +146,24 @@ def test_a_stopped_run_goes_on_at_its_next_part_and_gives_the_same_files(
         answered.clear()
         monkeypatch.setattr(TransformersDetector, "__call__", counting)
 
-    def run(out: str, images: int, dataset: Path = tmp_path / "built") -> dict[str, bytes]:
+    def run(images: int) -> dict[str, bytes]:
         stop_after(images)
-        evaluate(dataset, out=tmp_path / out, device="cpu", batch_size=4)
-        files = ("results.json", "measures.csv", "detection.csv", "report.html")
-        return {name: (tmp_path / out / name).read_bytes() for name in files}
+        evaluate(dataset, out=tmp_path / "again", device="cpu", batch_size=2)
+        return {name: (tmp_path / "again" / name).read_bytes() for name in FILES}
 
-    shutil.rmtree(built / ".counterfoil" / "detections", ignore_errors=True)
-    whole = run("whole", 48, built)
-    assert sum(answered) == 48
     with pytest.raises(KeyboardInterrupt):
-        run("again", 20)
-    assert run("again", 48) == whole
-    assert sum(answered) == 48 - 16, "two parts of 8 images were answered before"
-    assert run("again", 0) == whole and answered == []
-    kept = tmp_path / "built" / ".counterfoil" / "detections"
+        run(10)
+    assert run(16) == whole
+    assert sum(answered) == 16 - 8, "two parts of 4 images were answered before"
+    assert run(0) == whole and answered == []
+    kept = dataset / ".counterfoil" / "detections"
     [entry] = kept.iterdir()
     entry.write_bytes(entry.read_bytes()[:-100])
     with pytest.raises(KeyboardInterrupt):
-        run("again", 20)
-    assert sum(answered) == 20, "a damaged entry is made again"
+        run(10)
+    assert sum(answered) == 10, "a damaged entry is made again"
     _, damaged = sorted(kept.glob("*.parts/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    assert run("again", 48) == whole
-    assert sum(answered) == 48 - 8, "from the first damaged part on"
-    assert run("again", 0) == whole and [path.suffix for path in kept.iterdir()] == [".parquet"]
+    assert run(16) == whole
+    assert sum(answered) == 16 - 4, "from the first damaged part on"
+    assert [path.suffix for path in kept.iterdir()] == [".parquet"]

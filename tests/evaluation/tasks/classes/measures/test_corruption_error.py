@@ -3,6 +3,7 @@ they can be compared with published ones."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,9 @@ from counterfoil.evaluation.tasks.classes.measures.corruption_error import (
     corrupted_groups,
     mean_ratio,
 )
+from counterfoil.evaluation.tasks.classes.task import ClassesTask
 from counterfoil.prediction.changes import Change
+from support.measured import measured
 from support.tables import csv_rows
 
 KINDS = tuple(corruption_error._ALEXNET_ERRORS)
@@ -45,15 +48,17 @@ def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shifts.append(f"    {kind}: null")
     lines = ["extends: wardrobe-corrupt", "name: all-kinds", "prompts:", "  shifts:", *shifts]
     recipe.write_text("\n".join(lines) + "\n")
-    overrides = [f"source.classes={CLASSES}", "samples.candidates=3", "evaluate.models=null"]
+    overrides = [f"source.classes={CLASSES}", "samples.candidates=2", "evaluate.models=null"]
     counterfoil.build(recipe, folder / "set", overrides=overrides, workers=1, device="cpu")
     return folder / "set"
 
 
-def evaluated(corrupted: Path, out: Path) -> Evaluation:
-    return counterfoil.evaluate(
-        corrupted, compare=(FIRST, SECOND), out=out, min_images_per_class=1, device="cpu"
-    )
+@pytest.fixture(scope="module")
+def evaluation(corrupted: Path) -> Evaluation:
+    """Evaluate two models as if ImageNet had two classes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corruption_error, "_IMAGENET_CLASSES", 2)
+        return measured(corrupted, compare=(FIRST, SECOND), min_images_per_class=1)
 
 
 def accuracies(answers: pd.DataFrame, model: str) -> tuple[float, dict[str, list[float]]]:
@@ -69,13 +74,11 @@ def accuracies(answers: pd.DataFrame, model: str) -> tuple[float, dict[str, list
     return by_group["base"], by_kind
 
 
-def test_each_number_is_that_of_a_plain_loop(
-    corrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(corruption_error, "_IMAGENET_CLASSES", 2)
-    evaluated(corrupted, tmp_path)
-    answers = pd.read_parquet(tmp_path / "predictions.parquet")
-    rows = csv_rows((tmp_path / "corruptions.csv").read_text())
+def test_each_number_is_that_of_a_plain_loop(evaluation: Evaluation) -> None:
+    task = evaluation.task
+    assert isinstance(task, ClassesTask)
+    answers = pd.read_parquet(io.BytesIO(task.predictions(None)))
+    rows = csv_rows(task.all_tables(evaluation.results)["corruptions"][1])
     assert [(row["model"], row["reference"]) for row in rows] == [
         (FIRST, ALEXNET),
         (FIRST, SECOND),
@@ -121,14 +124,12 @@ def test_each_number_is_that_of_a_plain_loop(
             assert "the reference is not AlexNet" in comparable
 
 
-def test_numbers_that_are_not_comparable_say_so(corrupted: Path, tmp_path: Path) -> None:
-    evaluated(corrupted, tmp_path)
-    rows = csv_rows((tmp_path / "corruptions.csv").read_text())
-    assert {row["reference"] for row in rows} == {SECOND}
-    for row in rows:
-        assert row["comparable"].startswith(
-            "not comparable with published mCE: not the 1,000 classes of ImageNet"
-        )
+def test_numbers_that_are_not_comparable_say_so(evaluation: Evaluation) -> None:
+    assert isinstance(evaluation.task, ClassesTask)
+    rows = [*corruption_error._mce(evaluation.task.answered)]
+    assert {row.against for row in rows} == {SECOND}
+    words = "not comparable with published mCE: not the 1,000 classes of ImageNet"
+    assert all(row.note.startswith(words) for row in rows)
 
 
 def test_a_reference_without_errors_has_no_ratio() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,13 +26,15 @@ from counterfoil.feature_stats import (
 from counterfoil.models.classifiers.of_timm import TimmClassifier
 from counterfoil.plan.layout import Sample
 from counterfoil.report.distances import Distances, ImageSet
-from counterfoil.report.results import Results
+from counterfoil.report.results import NESTED, Results
 from counterfoil.stats import Estimate
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.sealed_folder import read_results
 from support.estimates import interval_of
 from support.images import encoded
+from support.measured import measured as measured_alone
 from support.refusals import refuses, succeed
+from support.reports import evaluation_html
 from support.tables import csv_rows
 
 EACH = 24
@@ -82,9 +85,8 @@ def measured(
     noisy_dataset: Path, model: str, photos: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Evaluation:
     out = tmp_path_factory.mktemp("out")
-    return evaluate(
-        noisy_dataset, [model], distances=["clip", model], against=photos, out=out, device="cpu"
-    )
+    options: Any = {"against": photos, "out": out, "device": "cpu", "reference": False}
+    return evaluate(noisy_dataset, [model], distances=["clip", model], **options)
 
 
 def kid_of(results: Results, distances: Distances, images: ImageSet) -> Estimate:
@@ -195,33 +197,27 @@ def test_a_second_run_computes_no_feature_again(
     noisy_dataset: Path,
     model: str,
     photos: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def never(*given: object) -> None:
         raise AssertionError("features were computed again")
 
     monkeypatch.setattr(TimmClassifier, "features", never)
-    again = evaluate(
-        noisy_dataset, [model], distances=model, against=photos, out=tmp_path, device="cpu"
-    )
+    again = measured_alone(noisy_dataset, [model], distances=[model], against=photos)
     assert again.distances == measured.distances[1:]
 
 
-def test_without_asking_nothing_is_measured_and_nothing_reported(
-    noisy_dataset: Path, model: str, tmp_path: Path
-) -> None:
-    result = evaluate(noisy_dataset, [model], out=tmp_path, device="cpu")
-    assert result.distances == () and "distances" not in result.to_json()
-    assert not (tmp_path / "distances.csv").exists()
-    assert "Distance to the source" not in (tmp_path / "report.html").read_text()
+def test_without_asking_nothing_is_measured_and_nothing_reported(evaluation: Evaluation) -> None:
+    assert evaluation.distances == () and "distances" not in evaluation.to_json()
+    assert "distances" not in evaluation.files
+    assert "Distance to the source" not in evaluation.files["report"].read_text()
 
 
 def test_the_recipes_source_is_opened_and_its_splits_tell_what_near_is(
-    noisy_dataset: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    noisy_dataset: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure_distances, "MOST_IMAGES", 50)
-    measured = evaluate(noisy_dataset, [model], distances=model, out=tmp_path, device="cpu")
+    measured = measured_alone(noisy_dataset, [model], distances=[model])
     (distance,) = measured.distances
     assert distance.skipped is None and distance.source == "lab:wardrobe:validation"
     assert [images.source_images for images in distance.sets[:2]] == [
@@ -241,25 +237,15 @@ def test_the_recipes_source_is_opened_and_its_splits_tell_what_near_is(
     row = measured.results.rows.one("kid", **distance.key(lone))
     assert lone.source_images < FEWEST_IMAGES and row is not None and row.value is None
     assert f"{lone.source_images} independent images" in row.note
-    assert row.note in (tmp_path / "report.html").read_text()
+    assert row.note in evaluation_html(measured.results)
 
 
 def test_a_source_that_is_not_at_hand_is_skipped_with_a_word(model: str, tmp_path: Path) -> None:
     dataset = build_colours(tmp_path / "dataset", "source.dataset=./no-such-photos")
-    words = [
-        str(dataset),
-        "--models",
-        model,
-        "--distances",
-        model,
-        "--out",
-        str(tmp_path / "out"),
-        "--device",
-        "cpu",
-    ]
-    result = succeed("evaluate", *words)
-    assert "No distances" in result.stderr and "no-such-photos" in result.stderr
-    page = (tmp_path / "out" / "report.html").read_text()
+    results = measured_alone(dataset, [model], distances=[model]).results
+    [sentence] = NESTED["distances"].skipped(results)
+    assert "No distances" in sentence and "no-such-photos" in sentence
+    page = evaluation_html(results)
     assert "were not measured" in page and str(tmp_path) not in page.replace(model, "")
 
 
@@ -276,6 +262,7 @@ def test_the_command_prints_kid_first_and_the_source_against_itself(
         str(photos),
         "--device",
         "cpu",
+        "--no-reference",
     ]
     result = succeed("evaluate", *words, "--out", str(tmp_path))
     table = result.stdout.partition("Distances to")[2]
@@ -292,10 +279,8 @@ def test_the_command_prints_kid_first_and_the_source_against_itself(
     assert str(tmp_path / "distances.csv") in result.stdout
 
 
-def test_the_images_of_the_source_themselves_are_not_measured(
-    photos: Path, model: str, tmp_path: Path
-) -> None:
-    result = evaluate(photos, [model], distances=model, against=photos, out=tmp_path, device="cpu")
+def test_the_images_of_the_source_themselves_are_not_measured(photos: Path, model: str) -> None:
+    result = measured_alone(photos, [model], distances=[model], against=photos)
     assert result.distances[0].skipped and "themselves" in result.distances[0].skipped
 
 
@@ -303,9 +288,8 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(
     model: str, photos: Path, tmp_path: Path
 ) -> None:
     dataset = build_colours(tmp_path / "dataset", f"samples.candidates={EACH}", image=picture)
-    result = evaluate(
-        dataset, [model], distances=model, against=photos, device="cpu", into_card=True
-    )
+    options: Any = {"device": "cpu", "into_card": True, "reference": False}
+    result = evaluate(dataset, [model], distances=model, against=photos, **options)
     assert verify_files(dataset) == []
     text = (dataset / "README.md").read_text()
     section = text.partition("## Distance to the source")[2].partition("\n## ")[0]

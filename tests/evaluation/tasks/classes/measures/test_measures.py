@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 from colour_world import build_colours
@@ -31,6 +30,7 @@ from counterfoil.evaluation.tasks.classes.measures import (
     NestedMeasure,
 )
 from counterfoil.evaluation.tasks.classes.measures.label_checks import with_scored_judge
+from counterfoil.evaluation.tasks.classes.report import terminal_lines
 from counterfoil.report import results
 from counterfoil.report.labels import labels_text
 from counterfoil.report.published import PublishedResults
@@ -38,6 +38,7 @@ from counterfoil.report.results import NESTED, ResultRow, estimate_row, results_
 from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import Table, TableColumn, TableRow, text_cell
 from support.estimates import interval_of
+from support.measured import measured
 from support.refusals import succeed
 from support.tables import csv_rows
 
@@ -87,7 +88,7 @@ def test_a_measure_of_ones_own_is_in_every_output(
     ]
     shown = CliRunner().invoke(app, words)
     assert "Brightness of it all" in " ".join(shown.stdout.split()) and "0.36" in shown.stdout
-    message = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    message = result.to_json()
     assert [entry["value"] for entry in message["rows"] if entry["measure"] == "brightness"] == [
         0.36,
         0.36,
@@ -95,7 +96,7 @@ def test_a_measure_of_ones_own_is_in_every_output(
 
 
 def test_a_nested_measure_of_ones_own_is_in_every_output(
-    tmp_path: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    dataset: Path, tmp_path: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measure(answered: AllAnswers) -> tuple[PublishedResults, list[ResultRow]]:
         facts = PublishedResults("a" * 40, (), dict.fromkeys(answered.models, "made here"))
@@ -126,7 +127,6 @@ def test_a_nested_measure_of_ones_own_is_in_every_output(
     monkeypatch.setitem(NESTED, "published", shown)  # type: ignore[arg-type]
     nested = NestedMeasure(measure, lambda results: ["<svg>drawn</svg>"])
     monkeypatch.setitem(NESTED_MEASURES, "published", nested)  # type: ignore[arg-type]
-    dataset = build_colours(tmp_path / "d")
     out = tmp_path / "out"
     words = [
         "evaluate",
@@ -199,10 +199,8 @@ def test_recall_precision_and_confusion_are_counts_of_answers(
             assert sum(counts) == 36
 
 
-def test_images_of_few_a_class_have_an_accuracy_with_its_interval(
-    photos: Path, named: str, tmp_path: Path
-) -> None:
-    result = evaluate(photos, [named], device="cpu", out=tmp_path, min_images_per_class=100)
+def test_images_of_few_a_class_have_an_accuracy_with_its_interval(photos: Path, named: str) -> None:
+    result = measured(photos, [named], min_images_per_class=100)
     [score] = result.scores
     assert score.accuracy is not None and score.top1 is not None
     low, value, high = interval_of(score.top1)
@@ -332,20 +330,13 @@ def test_a_judge_that_is_scored_too_is_reported_by_its_weights_or_its_name() -> 
     assert with_scored_judge(None, pinned, models) is None
 
 
-def test_a_dataset_without_a_second_judge_is_unchecked(
-    dataset: Path, models: dict[str, str], tmp_path: Path
-) -> None:
-    arguments = ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)]
-    shown = CliRunner().invoke(app, arguments)
-    assert "labels: not checked by a second judge" in shown.stdout
-    document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["label_checks"]
+def test_a_dataset_without_a_second_judge_is_unchecked(evaluation: Evaluation) -> None:
+    lines = [*terminal_lines(evaluation.results)]
+    assert any("labels: not checked by a second judge" in str(line) for line in lines)
+    document = evaluation.to_json()["label_checks"]
     assert document["judge"] is None
     assert "base" in [entry["shift"] for entry in document["shifts"]]
 
 
-def test_of_images_that_no_build_made_nothing_is_said(named: str, tmp_path: Path) -> None:
-    for name, colour in (("red", "#ff0000"), ("green", "#00ff00"), ("blue", "#0000ff")):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        Image.new("RGB", (32, 32), colour).save(tmp_path / "photos" / name / "0.png")
-    result = evaluate(tmp_path / "photos", [named], out=tmp_path / "out", device="cpu")
-    assert result.label_checks is None and "label_checks" not in result.to_json()
+def test_of_images_that_no_build_made_nothing_is_said(photographed: Evaluation) -> None:
+    assert photographed.label_checks is None and "label_checks" not in photographed.to_json()

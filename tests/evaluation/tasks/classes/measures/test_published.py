@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +26,8 @@ from counterfoil.evaluation.tasks.classes.measures.published import (
 from counterfoil.recipe.layering import bundled_folder
 from counterfoil.report.published import ACCURACY, SETS, models_table
 from counterfoil.report.results import results_from
+from support.measured import measured
+from support.reports import evaluation_html
 from support.tables import csv_rows
 
 HEADING = "Beside published models"
@@ -190,7 +191,7 @@ def test_nothing_is_published_of_other_classes(evaluation: Evaluation) -> None:
 
 
 def test_models_that_timm_knows_have_a_row_of_their_published_accuracies(
-    imagenet: Evaluation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    imagenet: Evaluation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert models_table(imagenet.results) is None and imagenet.directory is not None
     # The second folder stands for timm's weights, which are not on this machine.
@@ -198,7 +199,7 @@ def test_models_that_timm_knows_have_a_row_of_their_published_accuracies(
     names = {folders[1]: "resnet50.a1_in1k"}
     monkeypatch.setattr(published, "timm_name", names.get)
     given = dict(zip(("mine", "theirs"), folders, strict=True))
-    result = evaluate(imagenet.directory, given, device="cpu", out=tmp_path, reference=False)
+    result = measured(imagenet.directory, given)
     assert result.results.published is not None
     # it takes 32 pixels here
     assert result.results.published.models == {"theirs": "resnet50.a1_in1k, 224 px"}
@@ -209,7 +210,7 @@ def test_models_that_timm_knows_have_a_row_of_their_published_accuracies(
     texts = [cell.text for cell in table.rows[0].cells]
     # results-imagenet.csv and results-imagenet-a.csv at that commit.
     assert texts[:4] == ["theirs", "resnet50.a1_in1k, 224 px", "66.7", "80.4"] and "10.0" in texts
-    assert "resnet50.a1_in1k, 224 px" in result.files["report"].read_text()
+    assert "resnet50.a1_in1k, 224 px" in evaluation_html(result.results)
     # In a card a model has its public name.
     named = replace(result.results.models[1], name="local-dir:/a/theirs")
     facts = replace(result.results.published, models={named.name: "resnet50.a1_in1k, 224 px"})
