@@ -47,8 +47,8 @@ def refused(
 def test_contexts_that_judging_rows_named_are_refused(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
-    """Images mined on other halves of this validation split are refused; with the same halves they
-    are taken, and a class that a control lacks is told."""
+    """Refuse images mined on other halves of this validation split, and take those of the same
+    halves, with a note on a class that a control lacks."""
     audited = mended.mended.audited
     on = [{"name": "validation", "content": audited.on[0].content}]
 
