@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from typer.testing import CliRunner
 
+from counterfoil.cli.main import app
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, render
@@ -391,5 +392,8 @@ def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> No
     more = [line for line in priced.splitlines() if line not in plain.splitlines()]
     assert "1,000" in more[0] and "10 hypotheses" in more[0]
     assert "100 images per hypothesis" in more[1]
-    bugs = succeed("check", "wardrobe-bugs", "--json").stdout
-    assert "mine" in json.loads(bugs)
+    bugs = CliRunner().invoke(app, ["check", "wardrobe-bugs"]).stdout
+    assert "1,024" in bugs
+    assert "more images at most for each confirmed one, to estimate its error rates" in bugs
+    words = ("check", "wardrobe-mini", "--set", "mine.confirm=rendered", "--json")
+    assert '"mine": {' in succeed(*words).stdout
