@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,14 +27,12 @@ from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import (
     derived_seed,
     laid_over,
-    layer_of,
     mined_from,
     mined_shifts,
     replacement,
 )
-from counterfoil.mining.mine_recipe import choose_run, mine
+from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.mined_files import MineResult
-from counterfoil.mining.options import MineOptions
 from counterfoil.mining.report import LABELS_WORTH
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, layer_text, load_recipe
@@ -407,7 +404,7 @@ def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(
 
 
 def test_a_function_and_a_recipe_value_are_mined_too(
-    mined: Path, findings: Findings, layer: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layer: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code = (
@@ -462,16 +459,9 @@ def test_a_function_and_a_recipe_value_are_mined_too(
         finding.words for finding in named.confirmed
     ] == ["sneaker, the whole class"]
     assert any("not grouped by the classifier's own features" in note for note in named.notes)
-    # A recipe value gives the same layer as its name and overrides.
-    run = choose_run(
-        MineOptions(recipe=recipe, out=tmp_path / "value", target=WORLD, **given), WORLD
-    )
-    vectors = shutil.copy(mined / "vectors.safetensors", run.folder)
-    hard = [name for name in load_file(vectors) if name.endswith("_hard")]
-    text = layer_of(findings, run, [name.removesuffix("_hard") for name in hard])
-    assert text is not None
-    (run.folder / "recipe.yaml").write_text(text)
-    assert load_recipe(run.folder / "recipe.yaml").recipe_hash == layer.recipe_hash
+    # A recipe value gives the same as its name and overrides.
+    outcome = mine(recipe, tmp_path / "value", target=WORLD, **given)
+    assert load_recipe(outcome.files["recipe"]).recipe_hash == layer.recipe_hash
     with pytest.raises(UserError, match=r"expected python:package\.module:function"):
         mine(recipe, tmp_path / "gone", target="python:mine", **given)
     with pytest.raises(UserError, match="runs only in this one"):

@@ -20,6 +20,7 @@ from small_search import (
     SEARCHED,
     T_SHIRT,
     TARGET,
+    WRITTEN,
     described_images,
     files_of,
     findings_of,
@@ -275,6 +276,19 @@ def test_what_was_asked_is_kept_as_a_recipe(small_search: Path) -> None:
     assert BugsSettings.model_validate(stored.mine.settings) == BugsSettings.model_validate(
         wanted.mine.settings
     )
+
+
+def test_the_same_search_again_gives_the_same_bytes_and_draws_nothing(
+    small_search: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(small_search, tmp_path / "again")
+    drawn = {path: path.stat().st_mtime_ns for path in (tmp_path / "again").rglob("*.parquet")}
+    searched(tmp_path / "again")
+    assert files_of(tmp_path / "again") == files_of(small_search)
+    assert files_of(small_search).keys() <= set(WRITTEN)
+    assert {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "again").rglob("*.parquet")
+    } == drawn
 
 
 def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(
