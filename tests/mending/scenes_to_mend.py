@@ -39,6 +39,7 @@ FIRST = {"train": 0, "validation": 20, "test": 70}
 IMAGES = 8
 CONTEXTS = {"in_the_snow": "in the snow", "in_the_forest": "in the forest"}
 OTHERS = {"in_the_water": "in the water", "in_the_beach": "in the beach"}
+GRID = (0.0, 0.5, 2.0)
 _COLOURS = ("red", "blue", "green", "white")
 
 
@@ -206,6 +207,11 @@ class World:
 
     recipe: Path
     built: Path
+
+    @property
+    def using(self) -> list[str]:
+        """What `mended` learns from."""
+        return [str(self.built), "dfr:clip", "dfr:place"]
 
 
 def mend_scenes(

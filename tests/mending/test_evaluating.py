@@ -64,7 +64,6 @@ from counterfoil.stats import Estimate, sign_test
 from support.estimates import interval_of
 
 VALUES = (0.0, 0.5, 1.0, 2.0)
-TEN_EACH = np.array([10, 10])
 LAMBDAS = (0.0, 0.25, 1.0, 4.0)
 CONTEXTS = tuple(
     Context(name, label, name, name) for name, label in (("a", 0), ("b", 0), ("c", 1), ("d", 0))
@@ -83,35 +82,42 @@ NO_CHANGE = SetMeasured(TEST, 100, 100, 0.8, 0.8, 0.0, -0.02, 0.02, 1, 1, 1.0)
 ARM = VariantResult("a", "mended", None, None, 9, 9, 0.5, True, True, (NO_CHANGE,))
 
 
-def chosen(
-    contexts: list[list[float]],
-    overall: list[float],
-    before: float = 0.8,
-    rows: np.ndarray = TEN_EACH,
-) -> int:
-    return choose_lambda(
-        VALUES, np.array(contexts), np.array(overall), context_rows=rows, before=before
-    ).index
+ALIKE = [0.8] * 4
+RISING = [[0.1, 0.1], [0.2, 0.2], [0.3, 0.3], [0.4, 0.4]]
+NO_HELP = [[0.0, 0.2], [0.0, 0.5], [0.0, 0.7], [0.0, 0.7]]
+# Accuracy in each context and overall by λ, accuracy before, rows of the contexts, the chosen λ.
+CHOICES: dict[str, tuple[list[list[float]], list[float], float, list[int], int]] = {
+    "the worst": ([[0.2, 0.3], [0.1, 0.99], [0.4, 0.35], [0.3, 0.3]], ALIKE, 0.8, [10, 10], 2),
+    "half a point lost": (RISING, [0.8, 0.8, 0.795, 0.794], 0.8, [10, 10], 2),
+    "more lost": (RISING, [0.8, 0.7949, 0.7949, 0.7949], 0.8, [10, 10], 0),
+    "against λ = 0": (RISING, [0.9, 0.89, 0.894, 0.8951], 0.8, [10, 10], 3),
+    "against the model": (RISING, [0.7, 0.78, 0.796, 0.7], 0.8, [10, 10], 2),
+    "the others where the worst gains nothing": (NO_HELP, ALIKE, 0.8, [10, 10], 2),
+    "the others within the bound": (NO_HELP, [0.8, 0.8, 0.7, 0.7], 0.8, [10, 10], 1),
+    "no small context among the others": (
+        [[0.0, 0.2], [0.0, 0.1], [0.0, 0.9], [0.0, 0.9]], ALIKE, 0.8, [10, 2], 0,
+    ),
+    "the smallest of equals": ([[0.1], [0.4], [0.4], [0.4]], ALIKE, 0.8, [10], 1),
+    "none of equals": ([[0.4]] * 4, ALIKE, 0.8, [10], 0),
+    "no context of a row": ([[0.3, 0.0], [0.5, 0.0], [0.4, 1.0], [0.4, 1.0]], ALIKE, 0.8, [20, 1], 1),
+    # Where all are so small, their rows count together: (3·.4 + 4·1) / 7 is the most.
+    "small ones together": ([[0.3, 0.0], [0.5, 0.0], [0.4, 1.0], [0.4, 1.0]], ALIKE, 0.8, [3, 4], 2),
+    "overall without contexts": ([[]] * 4, [0.8, 0.82, 0.81, 0.8], 0.8, [], 1),
+    "overall without rows": ([[np.nan]] * 4, [0.8, 0.82, 0.81, 0.8], 0.8, [0], 1),
+}  # fmt: skip
 
 
-def test_the_worst_context_decides_and_not_the_average() -> None:
-    contexts = [[0.2, 0.3], [0.1, 0.99], [0.4, 0.35], [0.3, 0.3]]
-    assert chosen(contexts, [0.8, 0.8, 0.8, 0.8]) == 2
-
-
-@pytest.mark.parametrize(
-    ("overall", "before", "index"),
-    [
-        ([0.8, 0.8, 0.795, 0.794], 0.8, 2),  # half a point is allowed, more is not
-        ([0.8, 0.7949, 0.7949, 0.7949], 0.8, 0),
-        ([0.9, 0.89, 0.894, 0.8951], 0.8, 3),  # against λ = 0
-        ([0.7, 0.78, 0.796, 0.7], 0.8, 2),  # against the model as it was
-    ],
-)
-def test_what_loses_more_than_half_a_point_is_not_chosen(
-    overall: list[float], before: float, index: int
-) -> None:
-    assert chosen([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3], [0.4, 0.4]], overall, before) == index
+@pytest.mark.parametrize("case", CHOICES)
+def test_the_best_worst_context_within_the_bound_is_chosen(case: str) -> None:
+    contexts, overall, before, rows, index = CHOICES[case]
+    choice = choose_lambda(
+        VALUES,
+        np.array(contexts, float),
+        np.array(overall),
+        context_rows=np.array(rows, int),
+        before=before,
+    )
+    assert choice.index == index
 
 
 @pytest.mark.parametrize(
@@ -124,11 +130,10 @@ def test_what_loses_more_than_half_a_point_is_not_chosen(
 def test_what_the_base_loses_is_bounded_by_itself(
     untouched: list[float], before: float, index: int
 ) -> None:
-    shifts_gain = np.array([0.5, 0.6, 0.7, 0.8])
     choice = choose_lambda(
         VALUES,
         np.empty((4, 0)),
-        shifts_gain,
+        np.array([0.5, 0.6, 0.7, 0.8]),
         context_rows=np.empty(0, int),
         before=0.5,
         untouched=(np.array(untouched), before),
@@ -136,53 +141,15 @@ def test_what_the_base_loses_is_bounded_by_itself(
     assert choice.index == index
 
 
-def test_where_no_lambda_helps_the_worst_context_the_others_decide() -> None:
-    assert chosen([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7], [0.0, 0.7]], [0.8] * 4) == 2
-    # What is lost overall still counts.
-    assert chosen([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7], [0.0, 0.7]], [0.8, 0.8, 0.7, 0.7]) == 1
-    # And contexts of too few rows do not.
-    assert (
-        chosen([[0.0, 0.2], [0.0, 0.1], [0.0, 0.9], [0.0, 0.9]], [0.8] * 4, rows=np.array([10, 2]))
-        == 0
-    )
-
-
-def test_of_equals_the_smallest_is_chosen() -> None:
-    assert chosen([[0.1, 0.1], [0.4, 0.4], [0.4, 0.4], [0.4, 0.4]], [0.8] * 4) == 1
-    assert chosen([[0.4, 0.4]] * 4, [0.8] * 4) == 0
-
-
 def test_where_all_lose_the_least_loss_is_chosen_and_said() -> None:
     choice = choose_lambda(
         VALUES,
         np.array([[0.1], [0.2], [0.3], [0.4]]),
         np.array([0.7, 0.72, 0.71, 0.6]),
-        context_rows=TEN_EACH[:1],
+        context_rows=np.array([10]),
         before=0.8,
     )
     assert choice.index == 1 and not choice.allowed.any()
-
-
-def test_a_context_of_a_row_or_two_decides_nothing_beside_larger_ones() -> None:
-    contexts = [[0.3, 0.0], [0.5, 0.0], [0.4, 1.0], [0.4, 1.0]]
-    assert chosen(contexts, [0.8] * 4, rows=np.array([20, 1])) == 1
-    # Where all are so small, their rows count together: (3·.4 + 4·1) / 7 is the most.
-    assert chosen(contexts, [0.8] * 4, rows=np.array([3, 4])) == 2
-
-
-def test_without_any_context_the_overall_accuracy_decides() -> None:
-    none = np.empty((4, 0))
-    choice = choose_lambda(
-        VALUES, none, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.empty(0, int), before=0.8
-    )
-    assert choice.index == 1
-    empty = np.full((4, 1), np.nan)  # a context without a row has no accuracy
-    assert (
-        choose_lambda(
-            VALUES, empty, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.array([0]), before=0.8
-        ).index
-        == 1
-    )
 
 
 def test_a_grid_is_sorted_and_holds_the_control() -> None:
@@ -247,13 +214,6 @@ def test_the_interval_is_scipys_bootstrap_of_units() -> None:
     assert measured.high == pytest.approx(reference.high, abs=0.02)
 
 
-def test_rows_of_one_unit_are_drawn_together() -> None:
-    before, after, units = rows(240, 3, per_unit=6)
-    together = width(measure_set("units", before, after, units, seed=0))
-    apart = width(measure_set("units", before, after, np.arange(240), seed=0))
-    assert together == pytest.approx(np.sqrt(6) * apart, rel=0.2)
-
-
 def test_units_of_unlike_sizes_are_drawn_as_often() -> None:
     rng = np.random.default_rng(7)
     units = np.repeat(np.arange(60), rng.integers(1, 9, 60))
@@ -301,16 +261,12 @@ def test_of_one_unit_that_changed_in_part_there_is_no_interval() -> None:
     assert estimate == Estimate(0.5)
 
 
-def test_no_row_has_no_gain() -> None:
-    none = np.zeros(0, dtype=bool)
-    measured = measure_set("", none, none, none.astype(np.int64), seed=0)
-    assert measured.rows == 0 and measured.gain is None and measured.p is None
-
-
-def test_the_same_rows_and_seed_draw_the_same() -> None:
+def test_the_same_rows_and_seed_draw_the_same_and_no_row_has_no_gain() -> None:
     before, after, units = rows(90, 4)
     first, again, other = (measure_set("x", before, after, units, seed=seed) for seed in (1, 1, 2))
     assert first == again and first.low != other.low
+    none = measure_set("", before[:0], after[:0], units[:0], seed=0)
+    assert none.rows == 0 and none.gain is None and none.p is None
 
 
 def test_a_difference_of_gains_is_that_of_the_two_gains() -> None:
@@ -366,7 +322,6 @@ WORSE = compared(-0.1, -0.15, -0.05, 0, 10)
             "but not more than the head retrained alone",
             "It helps",
         ),
-        ({"λ = 0": SAME, "class names": SAME}, "not shown to help", "gains less"),
         (
             {"λ = 0": SAME, "class names": WORSE},
             "It gains less than class names (−10.0, −15.0 to −5.0)",
@@ -389,7 +344,7 @@ def test_a_verdict_claims_no_more_than_the_intervals(
     assert all(name in words for name in against)
 
 
-@pytest.mark.parametrize("units", [1, 2, 3, 5])
+@pytest.mark.parametrize("units", [1, 5])
 def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
     """Each unit's three rows all become right: the bootstrap and Wilson's bound are above 0, a sign
     test is not."""
@@ -404,20 +359,15 @@ def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
         words.startswith("It is not shown to help")
         and "Too few held-out failures have different answers" in words
     )
+    # Four of a hundred become right and none wrong, though few draws hold none of the four.
+    four = compare_heads("", "", np.arange(100) < 4, np.zeros(100, bool), np.arange(100), seed=0)
+    assert four.low is not None and four.low > 0 and four.p == pytest.approx(0.125)
+    assert "It is not shown to help" in judge_gains({"λ = 0": four}, None)[1]
     six = compare_heads("", "", np.ones(6, bool), np.zeros(6, bool), np.arange(6), seed=0)
     assert six.side == 1 and judge_gains({"names": six}, None, controls=[["names"]])[0] == HELPS
 
 
-def test_a_few_of_many_are_too_few() -> None:
-    """Four of a hundred become right and none wrong: p is .125, though few draws hold none of the
-    four."""
-    right = np.arange(100) < 4
-    gain = compare_heads("", "", right, np.zeros(100, bool), np.arange(100), seed=0)
-    assert gain.low is not None and gain.low > 0 and gain.p == pytest.approx(0.125)
-    assert "It is not shown to help" in judge_gains({"λ = 0": gain}, None)[1]
-
-
-@pytest.mark.parametrize("units", [3, 6, 10, 20])
+@pytest.mark.parametrize("units", [3, 20])
 def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
     """Two heads that are right as often, unit by unit, seem to differ in at most 5 %, to help in at
     most 2.5 %."""
@@ -458,7 +408,7 @@ def test_a_verdict_says_what_becomes_of_test(test: Estimate, says: str) -> None:
     assert says in words and (outcome == HELPS) == ("It loses elsewhere" not in says)
 
 
-@pytest.mark.parametrize("value", [-0.1, -0.02, 0.0, 0.1])
+@pytest.mark.parametrize("value", [-0.1, 0.0, 0.1])
 def test_where_there_is_no_test_the_words_say_none(value: float) -> None:
     half_width = 0.05
     change = Estimate(value, value - half_width, value + half_width)
@@ -530,7 +480,7 @@ class World:
         ]
 
 
-@pytest.fixture(params=range(4))
+@pytest.fixture(params=range(3))
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return World(tmp_path, request.param)
 
@@ -704,6 +654,7 @@ def difference(
         (images_of("hard"), [], NOT_KNOWN),
         (images_of("contexts"), [CLASS_NAME, RANDOM], ""),
         (images_of("hard"), [CLASS_NAME], ""),
+        (images_of("all shifts"), [UNCHANGED], ""),
         (
             images_of("contexts"),
             [RANDOM],
@@ -736,12 +687,13 @@ def test_the_control_that_is_missing_is_named(
 
 def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
     """On failures any head that is moved further gains, whatever moved it."""
-    words = judge_variant([difference(RETRAINED, 1)], ARM, has_test=True, missing=NOT_KNOWN)[1]
-    assert words.startswith(
-        "It is not shown to help: on held-out failures it gains more than the head retrained"
-    )
-    assert NOT_KNOWN in words
-    assert "confirm half" in judge_variant([difference(RETRAINED, 1)], ARM, has_test=False)[1]
+    gain = difference(RETRAINED, 1)
+    words = judge_variant([gain], ARM, has_test=False, missing=NOT_KNOWN)[1]
+    begins = "It is not shown to help: on held-out failures it gains more than the head retrained"
+    assert words.startswith(begins) and NOT_KNOWN in words and "confirm half" in words
+    unchanged = [gain, difference(UNCHANGED, 1, lam=0.5)]
+    words = judge_variant(unchanged, ARM, has_test=True)[1]
+    assert "as many unchanged photographs at λ = 0.5" in words
 
 
 def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
@@ -933,16 +885,6 @@ def test_a_class_that_is_shown_to_lose_is_named(
         )
     else:
         assert headline.startswith(HEADLINES[HELPS]) and verdict.startswith("It helps: ")
-
-
-def test_corrupted_photographs_have_unchanged_ones_for_a_control() -> None:
-    """Say nothing of class names where the control is the photographs themselves."""
-    assert missing_controls(images_of("all shifts"), [UNCHANGED]) == ""
-    differences = [difference(RETRAINED, 1), difference(UNCHANGED, 1, lam=0.5)]
-    assert (
-        "as many unchanged photographs at λ = 0.5"
-        in judge_variant(differences, ARM, has_test=True)[1]
-    )
 
 
 def test_a_column_without_rows_is_in_no_table() -> None:

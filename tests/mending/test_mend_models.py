@@ -6,9 +6,7 @@ from __future__ import annotations
 import csv
 import html
 import json
-import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from counterfoil.errors import CounterfoilWarning, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.document import FEWEST_LISTED, Mended
+from counterfoil.mending.given import read_train_weights
 from counterfoil.mending.mend_models import MendResult, mend, model_places
 from counterfoil.mending.prepared import mend_source
 from counterfoil.mining.audited import class_map_of
@@ -41,6 +40,7 @@ from counterfoil.recipe import load_recipe
 from counterfoil.recipe.layering import bundled_folder
 from driven import given_up
 from mending.scenes_to_mend import (
+    GRID,
     IMAGES,
     LABELS,
     MODEL,
@@ -55,30 +55,6 @@ from mending.scenes_to_mend import (
 )
 from support.refusals import succeed
 from write_schema import schema_text
-
-GRID = (0.0, 0.5, 2.0)
-
-
-@pytest.fixture(scope="module")
-def mended(world: World, tmp_path_factory: pytest.TempPathFactory) -> MendResult:
-    out = tmp_path_factory.mktemp("mended") / "out"
-    using = [str(world.built), "dfr:clip", "dfr:place"]
-    return mend_scenes(world, out, using, lambdas=GRID, effects=True, save="best")
-
-
-def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
-    world: World, mended: MendResult, tmp_path: Path
-) -> None:
-    assert not any("Warning" in note for note in mended.mended.notes)
-    # CLIP reads the first words alone, so that every class has one caption, and no image is nearest
-    # to its own.
-    long = f"prompts.base.object_caption='{'a photo of a thing ' * 40}{{class}}'"
-    out = tmp_path / "out"
-    result = mend_scenes(world, out, lambdas=(0.0,), save="none", overrides=[long])
-    first, *others = result.mended.notes
-    assert first.startswith("Warning: CLIP does not know these classes: it matches 0.0 %")
-    assert any("may show another context than CLIP says" in note for note in others)
-    assert "<bdi>Warning: CLIP does not know these classes" in result.files["report"].read_text()
 
 
 def name_of(world: World, group: str = "contexts") -> str:
@@ -118,19 +94,6 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
     before = {measured.set: measured.before for measured in variant.measured}
     assert before["debug_seed"] == before["debug_heldout"] == 0.0
     assert 0 < (before["in_contexts"] or 0) < 1
-
-
-def test_arms_of_a_comparison_have_equal_numbers_a_class(world: World, mended: MendResult) -> None:
-    model = mended.mended.models[0]
-    name = name_of(world)
-    compared = [
-        model.variant(arm)
-        for arm in (name, f"class_name beside {name}", f"random_contexts beside {name}")
-    ]
-    assert {variant.images for variant in compared} == {IMAGES} and compared[
-        0
-    ].offered == 2 * IMAGES
-    assert [variant.of for variant in compared] == [None, name, name]
 
 
 def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
@@ -214,16 +177,6 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
     assert "test failures" in capsys.readouterr().out
 
 
-def test_the_curve_that_is_told_is_the_one_that_chose(world: World, mended: MendResult) -> None:
-    """`test_what_is_judged_chooses_nothing` shows that the curve is of discover rows alone."""
-    variant = mended.mended.models[0].variant(name_of(world))
-    allowed = [point for point in variant.curve if point.allowed]
-    assert [point.value for point in variant.curve] == list(GRID)
-    assert variant.within_bound and variant.lam in {point.value for point in allowed}
-    worst = {point.value: point.worst_context or 0.0 for point in allowed}
-    assert worst[variant.lam or 0.0] == max(worst.values())
-
-
 def test_the_folder_is_the_model_that_was_measured(world: World, mended: MendResult) -> None:
     folder = mended.models[MODEL]
     loaded = load_classifier(f"local-dir:{folder}")
@@ -290,7 +243,7 @@ def test_the_mended_model_is_not_measured_on_what_it_learned_from(
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
-    using = [str(world.built), "dfr:clip", "dfr:place"]
+    using = world.using
     out = tmp_path / "out"
     options: dict[str, Any] = {"effects": True, "save": "best"}
     with given_up(lambda stage: stage.name.endswith("heads") and stage.done == 2):
@@ -391,7 +344,7 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
 
 
 def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
-    world: World, mended: MendResult, tmp_path: Path
+    world: World, mended: MendResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = load_classifier(MODEL)
     module = named.module
@@ -411,9 +364,17 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
         )
     assert model.saved == other.saved == name_of(world)
     loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
-    assert np.allclose(result.heads["mine"].weight, loaded.weight, atol=1e-4)
+    written = load_file(tmp_path / "out" / "model-head.safetensors")
+    assert np.array_equal(result.heads["mine"].weight, written["weight"])
+    assert np.allclose(written["weight"], loaded.weight, atol=1e-4)
+    assert np.allclose(written["bias"], loaded.bias, atol=1e-4)
     assert all(torch.equal(tensor, state[key]) for key, tensor in module.state_dict().items())
     assert "keep your model" in repr(result) and not (tmp_path / "out" / "model").exists()
+    page = result.files["report"].read_text()
+    assert "its last layer alone is saved, in model-head.safetensors" in page
+    assert "saved as a model" not in page
+    _print(result)
+    assert "*-head.safetensors of" in capsys.readouterr().out
     with pytest.raises(UserError, match="is a function: it has no last layer"):
         mend(
             {"mine": lambda batch: np.zeros((len(batch), 10))},
@@ -421,43 +382,6 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
             str(world.built),
             tmp_path / "no",
         )
-
-
-def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
-    world: World, mended: MendResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "code_to_mend.py").write_text(
-        "from counterfoil.models.classifiers import load_classifier\n"
-        f"def made():\n    model = load_classifier({MODEL!r})\n    return model.module,"
-        " model.transform()\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    words = (
-        f"mend --model python:code_to_mend:made --on {world.recipe} --with {world.built}"
-    ).split()
-    ran = succeed(
-        *words,
-        "--lambda",
-        "0,0.5,2",
-        "--save",
-        "best",
-        "--device",
-        "cpu",
-        "--out",
-        "own",
-    )
-    head = load_file("own/model-head.safetensors")
-    loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
-    assert np.allclose(head["weight"], loaded.weight, atol=1e-4) and np.allclose(
-        head["bias"], loaded.bias, atol=1e-4
-    )
-    assert "*-head.safetensors of own" in ran.output
-    page = (tmp_path / "own" / "report.html").read_text()
-    assert (
-        "its last layer alone is saved, in model-head.safetensors" in page
-        and "saved as a model" not in page
-    )
 
 
 def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None:
@@ -477,14 +401,10 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
         ({"mined": None}, "does not say which rows it was mined on"),
         ({"train_content": "1" * 64}, "its rows are not those of"),
         ({"keys": [f"other_{row}" for row in rows]}, "its rows are not those of"),
-        (
-            {"mined": {"on": [{"name": "test", "content": content_of_test(world)}]}},
-            "which is the test here",
-        ),
     ):
         write(**wrong)
-        with pytest.raises(UserError, match=re.escape(says)):
-            mend_scenes(world, tmp_path / "out", str(tmp_path / "w.parquet"), lambdas=[0.0])
+        with pytest.raises(UserError, match=says):
+            read_train_weights(str(tmp_path / "w.parquet"), whole, whole.keys)
     write()
     result = mend_scenes(
         world, tmp_path / "out", str(tmp_path / "w.parquet"), lambdas=GRID, per_class=20
@@ -506,11 +426,6 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
 def train_split(world: World) -> LabelledImages:
     recipe = load_recipe(world.recipe)
     return labelled_split(recipe.source, "train", recipe.classes)
-
-
-def content_of_test(world: World) -> str:
-    recipe = load_recipe(world.recipe)
-    return labelled_split(recipe.source, "test", recipe.classes).content
 
 
 def test_models_of_one_run_are_compared_loaded_once_and_kept_apart(
@@ -602,20 +517,15 @@ def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> No
 def test_another_run_in_the_same_folder_is_not_written_over(
     world: World, mended: MendResult
 ) -> None:
-    with pytest.raises(UserError, match="holds the result of mending"):
-        mend("lab:lcnet_035", world.recipe, str(world.built), mended.directory, device="cpu")
-    using = [str(world.built), "dfr:clip", "dfr:place"]
     other: dict[str, Any] = {"overrides": ["mine.seed=5"], "fit": "sgd", "seed": 3, "per_class": 7}
-    for option, words in (
-        ("overrides", "mine.seed: "),
-        ("fit", "--fit: "),
-        ("seed", "--seed: "),
-        ("per_class", "--per-"),
-    ):
-        with pytest.raises(UserError, match=f"with other settings: {words}"):
-            mend_scenes(world, mended.directory, using, **{option: other[option]})
-    with pytest.raises(UserError, match="--with: dfr:place too"):
-        mend_scenes(world, mended.directory, using[:2])
+    other["lambdas"] = [0.0]  # asked for anew, it is no other run
+    with pytest.raises(UserError, match="holds the result of mending") as refused:
+        using = world.using[:2]
+        mend("lab:lcnet_035", world.recipe, using, mended.directory, device="cpu", **other)
+    (problem,) = refused.value.problems
+    settings = ("models: ", "mine.seed: 0, not 5", "--fit: ", "--seed: ", "--per-")
+    assert all(setting in problem for setting in settings)
+    assert "--with: dfr:place too" in problem and "--epochs" not in problem
 
 
 def test_a_mended_model_is_not_mended_again(
@@ -633,12 +543,12 @@ def test_models_of_one_name_have_folders_of_their_own() -> None:
     assert len({folder.casefold() for folder in model_places(names).values()}) == len(names)
 
 
-def test_the_command_prints_heads_beside_controls(world: World, mended: MendResult) -> None:
-    words = (
-        f"--model {MODEL} --on {world.recipe} --with {world.built} dfr:clip dfr:place"
-        f" --lambda 0,0.5,2 --effects --save best --device cpu --out {mended.directory}"
-    ).split()
-    done = succeed("mend", *words)
+def test_the_command_prints_heads_beside_controls(
+    world: World, mended: MendResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Print a result, and run the command in a copy of its folder, where nothing is fitted again."""
+    _print(mended)
+    shown = capsys.readouterr().out
     for text in (
         f"{name_of(world)}: This is not shown to help: keep your model.",
         "debug seed: failures of the discover half",
@@ -651,21 +561,26 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
         "report:",
         "model:",
     ):
-        assert text in done.output
-    assert json.loads(CliRunner().invoke(app, ["mend", *words, "--json"]).stdout)["version"] == 1
+        assert text in shown
+    out = Path(shutil.copytree(mended.directory, tmp_path / "out"))
+    words = (
+        f"mend --model {MODEL} --on {world.recipe} --with {' '.join(world.using)}"
+        f" --lambda 0,0.5,2 --effects --save best --device cpu --out {out} --json"
+    ).split()
+    assert json.loads(succeed(*words).stdout)["version"] == 1
+    assert (out / "mend.json").read_bytes() == mended.files["document"].read_bytes()
 
 
-def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_does_not_help_leaves_no_model_and_doubted_contexts_are_told(
+    world: World, mended: MendResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = mend_scenes(world, tmp_path / "out", lambdas=[0.0])
+    """CLIP reads the first words alone, so every class has one caption and no image is nearest to
+    its own."""
+    long = f"prompts.base.object_caption='{'a photo of a thing ' * 40}{{class}}'"
+    result = mend_scenes(world, tmp_path / "out", lambdas=[0.0], overrides=[long])
     (model,) = result.mended.models
-    assert (model.saved, model.best, result.models) == (
-        None,
-        name_of(world),
-        {},
-    ) and model.shown_first.lam == 0
-    assert not (tmp_path / "out" / "model").exists()
+    assert (model.saved, model.best, result.models) == (None, name_of(world), {})
+    assert model.shown_first.lam == 0 and not (tmp_path / "out" / "model").exists()
     document = json.loads(result.files["document"].read_text())
     assert list(document)[:2] == ["version", "headline"]
     assert document["headline"] == "This does not help: keep your model."
@@ -674,9 +589,13 @@ def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
     assert "lab:resnet10t</bdi>, mended" not in page and "saved as a model" not in page
     _print(result)
     shown = capsys.readouterr()
-    assert (
-        shown.out.startswith("This does not help: keep your model.") and "--save best" in shown.err
-    )
+    assert shown.out.startswith("This does not help: keep your model.")
+    assert "--save best" in shown.err
+    first, *others = result.mended.notes
+    assert first.startswith("Warning: CLIP does not know these classes: it matches 0.0 %")
+    assert any("may show another context than CLIP says" in note for note in others)
+    assert "<bdi>Warning: CLIP does not know these classes" in page
+    assert not any("Warning" in note for note in mended.mended.notes)
 
 
 def test_too_few_training_images_are_said_before_the_work_and_are_the_first_reason(
@@ -743,7 +662,7 @@ def test_corrupted_photographs_need_no_clip(
         recipe,
         using,
         tmp_path / "out",
-        lambdas=GRID,
+        lambdas=GRID[:2],
         save="none",
         device="cpu",
     ).mended
@@ -771,7 +690,7 @@ def test_corrupted_photographs_need_no_clip(
     }
     assert mend(MODEL, recipe, using, tmp_path / "by", **given).mended.test.name.endswith("test")
     with pytest.raises(UserError, match="--test validation: the audited images are made from it"):
-        mend(MODEL, recipe, using, tmp_path / "itself", test="validation", **given)
+        mend_source(recipe, (), "validation", None, 0, given["audited"])
     no_clip = ["screen.model=ViT-B-32", "screen.weights=openai"]
     with pytest.raises(RunFailure, match="ViT-B-32"):
         mend_scenes(world, tmp_path / "words", overrides=no_clip)

@@ -10,18 +10,17 @@ from typing import Any
 
 import datasets
 import pytest
-from PIL import Image
 
 from counterfoil.building.build_dataset import build
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset, rows_in_pool
 from counterfoil.mending import mend_models
 from counterfoil.mending.mend_models import MendResult, mend
-from counterfoil.models.mended import MendedNote, read_mended
-from counterfoil.recipe import load_recipe
+from counterfoil.models.classifiers.head import remove_mended
+from counterfoil.models.mended import read_mended
 from counterfoil.store.decoding import pixels_sha256
 from mending.scenes_to_mend import (
+    GRID,
     IMAGES,
     MODEL,
     World,
@@ -31,7 +30,6 @@ from mending.scenes_to_mend import (
     write_recipe,
 )
 
-GRID = (0.0, 0.5, 2.0)
 SPARE = 18  # the last rows of the test are a split of their own
 
 
@@ -46,25 +44,31 @@ def refused(
     return error.value
 
 
-def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Path) -> None:
-    """Images mined on other halves of this validation split are refused; with the same halves they
-    are taken."""
-    taken: dict[str, Any] = {"lambdas": [0.0], "save": "none"}
-    first = mend_scenes(world, tmp_path / "first", **taken).mended
-    audited = first.audited
+def test_contexts_that_judging_rows_named_are_refused(
+    world: World, mended: MendResult, tmp_path: Path
+) -> None:
+    """Refuse images mined on other halves of this validation split, and take those of the same
+    halves, with a note on a class that a control lacks."""
+    audited = mended.mended.audited
     on = [{"name": "validation", "content": audited.on[0].content}]
 
-    def built(name: str, **record: Any) -> str:
-        layer = mined_layer(record, ["contexts"])
+    def built(name: str, layer: dict[str, Any]) -> str:
         return str(build_scenes(tmp_path / name, world.recipe, layer))
 
-    same = built("same", on=on, discover_sha256=audited.discover.sha256, seed=0)
-    mend_scenes(world, tmp_path / "taken", same, **taken)
-    other = built("other", on=on, discover_sha256="0" * 64, seed=1)
-    assert "than the discover half here" in refused(world, tmp_path, other).problems[0]
-    on = [{"name": "test", "content": first.test.content}]
-    tested = built("tested", on=on, discover_sha256="1" * 64)
-    assert "which is the test here" in refused(world, tmp_path, tested).problems[0]
+    layer = mined_layer({"on": on, "discover_sha256": audited.discover.sha256, "seed": 0})
+    for shift in layer["prompts"]["shifts"].values():
+        if shift is not None and shift["group"] != "random_contexts":
+            shift["classes"] = ["05", "07"]
+    layer["prompts"]["base"]["classes"] = ["05", "07"]
+    same = built("same", layer)
+    document = mend_scenes(world, tmp_path / "taken", same, lambdas=[0.0], save="none").mended
+    variant = document.models[0].variant("./same:contexts")
+    assert variant.images == IMAGES and variant.offered == 4 * IMAGES
+    (note,) = [note for note in document.notes if "equal numbers" in note]
+    assert note.startswith("There is no image of random contexts for sneaker.")
+    other = {"on": on, "discover_sha256": "0" * 64, "seed": 1}
+    using = built("other", mined_layer(other, ["contexts"]))
+    assert "than the discover half here" in refused(world, tmp_path, using).problems[0]
 
 
 def test_images_on_both_sides_are_refused(
@@ -79,15 +83,13 @@ def test_images_on_both_sides_are_refused(
         "unit" in problem for problem in error.problems
     )
     monkeypatch.setenv("HOME", str(world.built.parent))
-    for path in (str(world.built), f"~/{world.built.name}"):
-        error = refused(world, tmp_path, audited=[path])
-        assert any("come from the same noise" in problem for problem in error.problems), path
+    error = refused(world, tmp_path, audited=[f"~/{world.built.name}"])
+    assert any("come from the same noise" in problem for problem in error.problems)
 
 
 @pytest.mark.parametrize(
     ("using", "more", "says"),
     [
-        (["{built}:nothing"], {}, "has no group 'nothing'"),
         (["{built}"], {"lambdas": [-1.0]}, "λ: found -1"),
         (["{built}"], {"models": "lab:resnet99"}, "lab:resnet99"),
         (["{built}"], {"models": "lab:clip"}, "lab:clip"),
@@ -109,16 +111,9 @@ def test_images_on_both_sides_are_refused(
         (["domino:validation"], {}, "from the split 'validation': it is audited"),
         (["direction:nowhere"], {}, "from the split 'nowhere': there is none of that name"),
         (["confidence:test"], {"test": "test"}, "images are chosen from it"),
-        (["dfr:weather"], {}, "has no column 'weather'"),
         (["dfr:"], {}, "expected groups to balance by"),
-        (["nowhere.parquet"], {}, "there is no such file"),
         ([""], {}, "--with: found nothing"),
         (["{built}"], {"own": {"lab:other": "x"}}, "it is not a model to mend"),
-        (
-            ["{built}"],
-            {"on": "wardrobe-star", "audited": ["train"]},
-            "the split that classifiers learn from",
-        ),
     ],
 )
 def test_bad_input_is_told_in_words(
@@ -128,44 +123,27 @@ def test_bad_input_is_told_in_words(
     assert says in str(refused(world, tmp_path, *given, **more))
 
 
-def test_a_class_that_a_control_lacks_is_told(world: World, tmp_path: Path) -> None:
-    layer = mined_layer()
-    for shift in layer["prompts"]["shifts"].values():
-        if shift is not None and shift["group"] != "random_contexts":
-            shift["classes"] = ["05", "07"]
-    layer["prompts"]["base"]["classes"] = ["05", "07"]
-    built = build_scenes(tmp_path / "built", world.recipe, layer)
-    document = mend_scenes(world, tmp_path / "out", str(built), lambdas=[0.0], save="none").mended
-    variant = document.models[0].variant("./built:contexts")
-    assert variant.images == IMAGES and variant.offered == 4 * IMAGES
-    (note,) = [note for note in document.notes if "equal numbers" in note]
-    assert note.startswith("There is no image of random contexts for sneaker.")
-
-
-def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(
-    world: World, tmp_path: Path
-) -> None:
+def test_datasets_that_cannot_teach_are_refused_together(world: World, tmp_path: Path) -> None:
     empty = build_scenes(tmp_path / "empty", world.recipe, mined_layer(), accept="class")
-    error = refused(world, tmp_path, str(empty), "dfr:weather")
-    assert (
-        "no image of the group 'contexts' was accepted" in error.problems[0]
-        and "weather" in error.problems[1]
-    )
+    using = (str(empty), "dfr:weather", f"{world.built}:nothing", "nowhere.parquet")
+    problems = refused(world, tmp_path, *using).problems
+    says = ("no image of the group 'contexts' was accepted", "has no column 'weather'")
+    says += ("has no group 'nothing'", "there is no such file")
+    assert [words in problem for words, problem in zip(says, problems, strict=True)] == [True] * 4
 
 
 def test_no_model_of_another_run_stands_beside_a_document(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, mended: MendResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Remove the model of an earlier run, whose numbers differ from the document, and the document
     before another model is written."""
-    out = tmp_path / "out"
+    out = Path(shutil.copytree(mended.directory, tmp_path / "out"))
 
-    def mended(save: str) -> MendResult:
-        return mend_scenes(world, out, lambdas=[0.0], save=save)
+    def mended_again(save: str) -> MendResult:
+        return mend_scenes(world, out, world.using, lambdas=GRID, save=save)
 
-    mended("best")
     assert (out / "model" / "mended.json").exists()
-    result = mended("none")
+    result = mended_again("none")
     assert not (out / "model").exists() and result.models == {} and (out / "mend.json").exists()
 
     def ended(*_: object, **__: object) -> str:
@@ -174,12 +152,12 @@ def test_no_model_of_another_run_stands_beside_a_document(
     with monkeypatch.context() as patch:
         patch.setattr(mend_models, "write_with_head", ended)
         with pytest.raises(RunFailure, match="disk is full"):
-            mended("best")
+            mended_again("best")
     assert not (out / "mend.json").exists()
     # Without a mended.json the folder is the user's own.
-    (out / "model").mkdir(exist_ok=True)
+    (out / "model").mkdir()
     (out / "model" / "config.json").write_text("{}")
-    mended("none")
+    remove_mended(out / "model")
     assert (out / "model" / "config.json").exists()
 
 
@@ -241,113 +219,34 @@ def recipe(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_recipe(folder / "recipe.yaml")
 
 
-def spare_rows(recipe: Path) -> datasets.Dataset:
-    splits = datasets.load_from_disk(str(recipe.parent / "source"))
-    assert isinstance(splits, datasets.DatasetDict)
-    return splits["spare"]
-
-
-def edits(recipe: Path, out: Path, candidates: int, seed: int) -> Path:
-    """Build edits of so many sandals, which the model does not know in the snow."""
-    base = {"prompt": "a photo of a {class}", "classes": ["05"]}
-    shift = {"prompt": "a photo of a {class} in the snow", "kind": "background", "classes": ["05"]}
-    others = dict.fromkeys(load_recipe(recipe).prompts.shifts)
-    layer = {
-        "extends": str(recipe),
-        "prompts": {"base": base, "shifts": {**others, "in_the_snow": shift}},
-        "screen": {"object_threshold": -1, "shift_threshold": -1},
-        "samples": {"candidates": candidates, "seed": seed},
-        "generator": {
-            "kind": "edit",
-            "split": "spare",
-            "steps": 3,
-            "guidance": 3.0,
-            "batch_size": 4,
-        },
+@pytest.fixture(scope="module")
+def changed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build foggy copies of four rows of `spare`."""
+    out = tmp_path_factory.mktemp("changed") / "changed"
+    layer = json.loads(recipe.read_text())
+    layer = {"recipe": 1, "name": "fog", "license": "mit", "source": layer["source"]} | {
+        "generator": {"kind": "corrupt", "split": "spare"},
+        "prompts": {"shifts": {"fog": {"corruption": "fog"}}},
+        "samples": {"candidates": 4},
     }
     (path := out.with_suffix(".yaml")).write_text(json.dumps(layer))
     build(path, out, device="cpu", workers=1)
     return out
 
 
-@pytest.fixture(scope="module")
-def drawn(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return edits(recipe, tmp_path_factory.mktemp("drawn") / "drawn", 4, 0)
-
-
-@pytest.fixture(scope="module")
-def model(recipe: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    out = tmp_path_factory.mktemp("mended") / "out"
-    using = f"{drawn}:in_the_snow"
-    result = mend(
-        MODEL,
-        recipe,
-        using,
-        out,
-        lambdas=(0.5, 2.0),
-        per_class=5,
-        save=using,
-        device="cpu",
-    )
-    return f"local-dir:{result.models[MODEL]}"
-
-
-def note_of(model: str) -> MendedNote:
-    note = read_mended(Path(model.removeprefix("local-dir:")), "m")
+def test_a_model_tells_which_rows_it_learned_changes_of(
+    recipe: Path, changed: Path, tmp_path: Path
+) -> None:
+    using = str(changed)
+    given: dict[str, Any] = {"lambdas": (0.5, 2.0), "per_class": 1, "save": using}
+    result = mend(MODEL, recipe, using, tmp_path / "out", device="cpu", **given)
+    note = read_mended(result.models[MODEL], "m")
     assert note is not None
-    return note
-
-
-def edited_rows(built: Path) -> set[int]:
-    opened = open_dataset(str(built))
-    return set(rows_in_pool(opened.directory, opened.recipe, opened.keys))
-
-
-def test_it_tells_which_rows(model: str, drawn: Path, recipe: Path) -> None:
-    note = note_of(model)
     (used,) = note.datasets
+    opened = open_dataset(using)
+    edited = set(rows_in_pool(opened.directory, opened.recipe, opened.keys))
     assert used.edits is not None and used.seed is None
-    assert set(used.edits.rows) == edited_rows(drawn) and used.edits.split == "spare"
-    rows = spare_rows(recipe)["image"]
-    pixels = {row: pixels_sha256(picture.convert("RGB")) for row, picture in enumerate(rows)}
-    assert {row for row, digest in pixels.items() if digest in note.train_content} == edited_rows(
-        drawn
-    )
-
-
-def test_it_is_measured_on_other_rows_alone(
-    model: str, drawn: Path, recipe: Path, tmp_path: Path
-) -> None:
-    rows = spare_rows(recipe)
-    photos = tmp_path / "photos"
-    for row in range(SPARE):
-        name = f"{rows[row]['label']:02}"
-        (photos / name).mkdir(parents=True, exist_ok=True)
-        picture = rows[row]["image"]
-        assert isinstance(picture, Image.Image)
-        picture.save(photos / name / f"{row}.png")
-    edited = edited_rows(drawn)
-    with pytest.raises(
-        UserError, match=f"fitted to {len(edited)} of the {SPARE} images of .*, or to edits of them"
-    ):
-        evaluate(photos, [model], recipe=recipe, out=tmp_path / "report", device="cpu")
-    for row in edited:
-        (photos / f"{rows[row]['label']:02}" / f"{row}.png").unlink()
-    assert evaluate(photos, [model], recipe=recipe, out=tmp_path / "report", device="cpu").scores
-
-
-def test_it_is_measured_on_edits_of_other_rows_alone(
-    model: str, drawn: Path, recipe: Path, tmp_path: Path
-) -> None:
-    for seed in range(1, 9):  # the seed chooses the rows
-        other = edits(recipe, tmp_path / f"{seed}", 4, seed)
-        common = edited_rows(other) & edited_rows(drawn)
-        if common:
-            with pytest.raises(
-                UserError,
-                match=rf"has edits of {len(common)} of the same rows, such as row {min(common)}",
-            ):
-                evaluate(other, [model], out=tmp_path / "report", device="cpu")
-            break
-    else:
-        pytest.fail("no seed chose a row twice")
+    assert set(used.edits.rows) == edited and used.edits.split == "spare"
+    splits: Any = datasets.load_from_disk(str(recipe.parent / "source"))
+    pixels = [pixels_sha256(picture.convert("RGB")) for picture in splits["spare"]["image"]]
+    assert {row for row, digest in enumerate(pixels) if digest in note.train_content} == edited

@@ -305,6 +305,12 @@ def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
         read_key_table(parquet(tmp_path / "w.parquet", key=keys, weight=[1.0]), "w", COLUMNS)
 
 
+def test_groups_of_long_names_are_numbered_as_short_ones_are() -> None:
+    names = ["b", "a", "c" * 120_000] * 4000
+    by_key = {f"k{index}": name for index, name in enumerate(names)}
+    assert numbered_groups(by_key, list(by_key), "dfr:w").tolist() == [1, 0, 2] * 4000
+
+
 @pytest.mark.parametrize("bomb", ["one long text in every row", "one row many times"])
 def test_a_bomb_takes_no_memory(tmp_path: Path, bomb: str) -> None:
     text, rows = ("x" * 1_000_000, 3_000) if bomb.startswith("one long") else ("a", MOST_ROWS + 1)
@@ -322,13 +328,6 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "w.parquet")
     with pytest.raises(UserError, match="is a pipe"):
         read_key_table(tmp_path / "w.parquet", "w", COLUMNS)
-
-
-def test_groups_of_long_names_are_numbered_as_short_ones_are() -> None:
-    names = ["b", "a", "c" * 120_000]
-    by_key = {f"k{index}": names[index % 3] for index in range(20_000)}
-    numbers = numbered_groups(by_key, list(by_key), "dfr:w")
-    assert numbers[:3].tolist() == [1, 0, 2] and set(numbers.tolist()) == {0, 1, 2}
 
 
 def test_groups_of_a_csv_have_bounds_too(tmp_path: Path) -> None:
@@ -366,9 +365,11 @@ def test_a_class_is_drawn_alike_whatever_the_others_are() -> None:
 
 
 def test_another_seed_draws_others_and_fewer_are_a_part_of_more() -> None:
-    assert choose_train_rows(LABELS, 10, 1).tolist() == choose_train_rows(LABELS, 10, 1).tolist()
-    assert choose_train_rows(LABELS, 10, 1).tolist() != choose_train_rows(LABELS, 10, 2).tolist()
-    assert set(choose_train_rows(LABELS, 10, 1)) < set(choose_train_rows(LABELS, 30, 1))
+    first, again, other, more = (
+        choose_train_rows(LABELS, rows, seed).tolist()
+        for rows, seed in ((10, 1), (10, 1), (10, 2), (30, 1))
+    )
+    assert first == again != other and set(first) < set(more)
 
 
 def test_arms_are_cut_to_equal_numbers_of_each_class() -> None:
@@ -385,20 +386,15 @@ def test_arms_are_cut_to_equal_numbers_of_each_class() -> None:
             int((labels == label).sum()) for labels in variants.values()
         )
     assert 7 not in per_class[0]  # one variant has none
-
-
-def test_an_arm_without_images_leaves_none_to_any() -> None:
-    cut = equal_numbers({"a": LABELS, "b": np.empty(0, dtype=np.int64)}, 0)
-    assert [len(rows) for rows in cut.values()] == [0, 0]
+    none = equal_numbers({"a": LABELS, "b": LABELS[:0]}, 0)
+    assert [len(rows) for rows in none.values()] == [0, 0]
 
 
 RANKS = np.repeat([0, 1, 2, 0, 1], [6, 6, 6, 2, 6])
 SHIFTS = np.repeat([0, 1, 2, 3, 4], [6, 6, 6, 2, 6])
 
 
-@pytest.mark.parametrize(
-    ("k", "images"), [(1, 3), (2, 4), (3, 1), (None, 5), (2, None), (None, None)]
-)
+@pytest.mark.parametrize(("k", "images"), [(2, 4), (None, 5), (2, None)])
 def test_a_curves_rows_are_of_the_first_contexts_and_at_most_so_many_of_each(
     k: int | None, images: int | None
 ) -> None:

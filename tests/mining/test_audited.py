@@ -3,7 +3,6 @@ conditions."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,6 @@ from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import Recipe, load_recipe
 from loopback_hub import LoggedRequest, LoopbackHub, client, client_environment
-from support.refusals import succeed
 from tiny_builds import command
 
 SHOWN = scenes(0, 12)
@@ -337,24 +335,6 @@ def test_images_rendered_for_one_condition_test_nothing(world: Path, tmp_path: P
 def test_what_ranks_answers_is_no_rule_for_a_condition(world: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="a condition is only yes or no"):
         mine("wardrobe-mini", tmp_path, overrides=[*sets(world), "mine.failure=top3"], device="cpu")
-
-
-def test_the_command_prints_findings_of_conditions(world: Path, tmp_path: Path) -> None:
-    options = [part for change in sets(world) for part in ("--set", change)]
-    words = [
-        "mine",
-        "wardrobe-mini",
-        "--out",
-        str(tmp_path),
-        *options,
-        "--device",
-        "cpu",
-        "--workers",
-        "1",
-        "--json",
-    ]
-    outcome = succeed(*words)
-    assert json.loads(outcome.stdout)["classes"][0]["name"] == "striped"
 
 
 ON_THE_HUB = "someone/scenes"

@@ -15,13 +15,11 @@ from findings_examples import drawn_example, drawn_nothing_confirmed, drawn_pict
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from test_report import HOSTILE, section_of
+from test_report import section_of
 
 from counterfoil.cli import mine
-from counterfoil.documents import document_text, parse_document
 from counterfoil.mining.findings import (
     AnswerCount,
-    Finding,
     Findings,
     Purpose,
     RoundDrawn,
@@ -48,7 +46,7 @@ from counterfoil.mining.report import (
 )
 from counterfoil.recipe.schema_mine import mined_facts
 from counterfoil.report.findings import MinedShiftResult
-from support.pages import HOSTILE_TAGS, Page, needs_nothing
+from support.pages import Page
 
 # Words for runs that dealt images into halves.
 OF_HALVES = (
@@ -80,11 +78,6 @@ def text(page: str) -> str:
 
 def between(text: str, first: str, last: str) -> str:
     return text[text.index(first) : text.index(last)]
-
-
-def test_the_page_needs_nothing_but_itself(page: str) -> None:
-    needs_nothing(page)
-    assert len(page) < 400_000
 
 
 def test_it_opens_with_its_message_and_what_was_drawn(text: str) -> None:
@@ -135,6 +128,10 @@ def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
         r" right\s*23\s"
     )
     assert re.search(rf"The test: 64 pairs with the same noise\s*{counted}", shown)
+    (strip,) = re.findall(r'<div class="parts">(.*?)</div>', section_of(page, "Sandal in the snow"))
+    assert re.findall(r'class="(\w+)" style="flex:(\d+)"', strip) == [
+        ("failing", "35"), ("both", "4"), ("rescued", "2"), ("fine", "23"),
+    ]  # fmt: skip
     assert "16 pairs: E = 190" in shown
     assert "64 pairs: E = 1.5 × 10⁷" in shown
     assert "At the dashed line, E = 27, the hypothesis is confirmed" in shown  # 8 / (.1 × 3)
@@ -310,59 +307,6 @@ def test_nothing_confirmed_and_nothing_to_describe_are_told_apart() -> None:
     assert "0.9 %" in between(text, "The base of each class", "Classes that were left out")
 
 
-def hostile() -> Findings:
-    """Return the example with hostile text in every field that a captioner, a recipe or a person
-    fills."""
-    findings = drawn_example()
-
-    def with_hostile_text(finding: Finding) -> Finding:
-        assert finding.answers is not None
-        after = tuple(
-            replace(count, answer=HOSTILE, examples=(HOSTILE,)) for count in finding.answers.after
-        )
-        pieces = tuple(
-            replace(
-                piece, key=f"{piece.key[:-7]}{HOSTILE}_{n:06d}", label=HOSTILE, answered=HOSTILE
-            )
-            for n, piece in enumerate(finding.evidence)
-        )
-        return replace(
-            finding, name=f"{finding.name}{HOSTILE}", class_names=(HOSTILE,), words=HOSTILE, caption=HOSTILE,
-            prompt=HOSTILE, about={"shortened_from": HOSTILE}, origin="shortened",
-            answers=WrongAnswers(after, after), evidence=pieces,
-        )  # fmt: skip
-
-    return replace(
-        findings,
-        classes=tuple(
-            replace(cls, id=HOSTILE, name=HOSTILE, reason=HOSTILE) for cls in findings.classes
-        ),
-        rounds=tuple(RoundDrawn(HOSTILE, "try", 1, 2, 1) for _ in findings.rounds),
-        findings=tuple(map(with_hostile_text, findings.findings)),
-    )
-
-
-def test_hostile_text_is_shown_as_text() -> None:
-    findings = hostile()
-    for given_pictures in (
-        {},
-        dict.fromkeys(pictures_wanted(findings), page_thumbnail(Image.new("RGB", (8, 8)))),
-    ):
-        page = mining_html(findings, given_pictures)
-        parsed = Page(page)
-        assert not HOSTILE_TAGS & set(parsed.tags)
-        assert not [name for name, _ in parsed.attributes if name.startswith("on")]
-        assert page.count("<img ") == len(parsed.of("src"))
-        assert "\x07" not in page
-        assert (
-            markup.escape(HOSTILE.rstrip("\x07"))
-            .replace("&#x27;", "&#39;")
-            .replace("&quot;", "&#34;")
-            in page
-        )
-        assert "49&amp;lt;" not in page
-
-
 def test_a_page_of_very_many_findings_stays_small() -> None:
     findings = drawn_example()
     first, *_, last = findings.findings
@@ -401,13 +345,6 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     assert f"{MOST_LISTED} of {2 * MOST_LISTED} are listed; findings.csv has all." in text
     assert page.count("<tr>") < 6 * MOST_LISTED
     assert "800 rounds" in text
-
-
-def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(
-    page: str, pictures: dict[str, bytes]
-) -> None:
-    read = parse_document(Findings, document_text(drawn_example()), "findings.json")
-    assert mining_html(read, dict(reversed(pictures.items()))) == page
 
 
 def test_no_rate_of_a_test_stands_for_a_finding_without_fresh_pairs() -> None:
@@ -545,13 +482,6 @@ def test_looks_are_drawn_whatever_they_are(
         0 <= offset <= 100 for offset in offsets
     )
     assert len(re.findall('class="(?:grid|one)"', figure)) < 20
-
-
-def test_pairs_stand_in_a_strip_as_long_as_they_are_many(page: str) -> None:
-    (strip,) = re.findall(r'<div class="parts">(.*?)</div>', section_of(page, "Sandal in the snow"))
-    assert re.findall(r'class="(\w+)" style="flex:(\d+)"', strip) == [
-        ("failing", "35"), ("both", "4"), ("rescued", "2"), ("fine", "23"),
-    ]  # fmt: skip
 
 
 def printed(findings: Findings, capsys: pytest.CaptureFixture[str]) -> str:

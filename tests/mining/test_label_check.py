@@ -57,7 +57,7 @@ def flipped(images: SeenLabels, rows: np.ndarray, label: int) -> SeenLabels:
     return replace(images, labels=labels, right=right)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_rows_with_the_label_of_another_class_look_mislabelled(seed: int) -> None:
     images = seen(seed)
     rows = np.arange(20)
@@ -71,7 +71,7 @@ def test_rows_with_the_label_of_another_class_look_mislabelled(seed: int) -> Non
     assert sorted(looked.rows.tolist()) == rows.tolist()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_classifier_and_clip_both_take_for_another_class_is_no_wrong_label(seed: int) -> None:
     images = seen(seed)
     rows = np.arange(20)

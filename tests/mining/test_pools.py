@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from mined_examples import SANDAL, T_SHIRT, answer, on_the_beach, recipe_sets, save_split, scenes
 from PIL import Image
-from typer.testing import CliRunner
 
 from counterfoil.building.build_dataset import build
-from counterfoil.cli.main import app
+from counterfoil.cli.mine import _print as print_result
 from counterfoil.data.labelled_sources import NamedDataset, every_row
 from counterfoil.data.open_source import open_source
 from counterfoil.dataset.verification import verify
@@ -294,16 +293,6 @@ def test_rows_are_no_pairs_of_a_recipe_whose_pairs_share_attention(tmp_path: Pat
     )
 
 
-def test_the_same_choice_is_the_same_files(tmp_path: Path) -> None:
-    origin = PoolOrigin(NamedDataset(str(tmp_path / "pool"), "train"), "label")
-    written = [
-        layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / name)
-        for name in ("one", "two")
-    ]
-    for name in ("pool.yaml", "pool.csv"):
-        assert (written[0].parent / name).read_bytes() == (written[1].parent / name).read_bytes()
-
-
 def test_whose_labels_a_pool_has_must_be_stated_where_it_has_none() -> None:
     columns = ("image", "label", "kind")
     assert pool_labels(None, "p", columns) == "label"
@@ -399,7 +388,7 @@ def test_the_rows_of_the_pool_are_those_that_the_failure_is_of(result: MineResul
     assert np.mean([scene.background == "beach" for scene in chosen]) >= 0.85
 
 
-def test_the_pools_recipe_builds_to_these_rows(result: MineResult, tmp_path: Path) -> None:
+def test_the_pools_recipe_tells_where_its_rows_are_from(result: MineResult) -> None:
     recipe = load_recipe(result.files["pool"])
     record = recipe.prompts.shifts["hard"].mined_from
     assert record is not None
@@ -409,8 +398,6 @@ def test_the_pools_recipe_builds_to_these_rows(result: MineResult, tmp_path: Pat
         "label",
         "test",
     )
-    build(result.files["pool"], tmp_path / "built", device="cpu", workers=1)
-    assert verify(tmp_path / "built").problems == ()
 
 
 def test_training_rows_weigh_twice_where_they_are_hard(result: MineResult) -> None:
@@ -431,48 +418,28 @@ def test_training_rows_weigh_twice_where_they_are_hard(result: MineResult) -> No
     assert table[2]["weight"] == 1  # it cannot be decoded
 
 
-def test_a_pool_changes_nothing_of_the_findings(
-    world: Path, result: MineResult, tmp_path: Path
+def test_a_pool_changes_nothing_of_the_findings_and_is_printed(
+    world: Path, result: MineResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alone = mined(world, tmp_path / "alone")
-    assert alone.pool is None
-    assert set(alone.files) == set(result.files) - {"pool", "weights"}
-    for name in set(alone.files) - {"recipe"}:  # which names its own folder
-        assert alone.files[name].read_bytes() == result.files[name].read_bytes(), name
-
-
-def test_the_command_tells_what_was_chosen_and_what_was_left_out(
-    world: Path, tmp_path: Path
-) -> None:
+    """Run the command without a pool, and print what the run with one chose and left out."""
     sets = [part for change in recipe_sets(world) for part in ("--set", change)]
-    target = [
-        "--target",
-        f"predictions:{world.parent / 'answers.csv'}",
-        "--device",
-        "cpu",
-        "--workers",
-        "1",
-    ]
-    command = [
-        "mine",
-        "wardrobe-mini",
-        "--out",
-        str(tmp_path / "out"),
-        *sets,
-        *target,
-        "--pool",
-        "test",
-    ]
-    outcome = succeed(*command, "--pool-rows", "3")
-    assert "3 rows of 1 classes were chosen from the pool" in outcome.output
-    assert (
-        "1 left out: among the audited images; 1 left out: unreadable; without a direction: t-shirt"
-        in outcome.output
-    )
-    as_json = CliRunner().invoke(app, [*command, "--pool-rows", "3", "--json"])
-    document = json.loads(as_json.stdout)
-    assert (document["pool"]["rows"], document["pool"]["without_direction"]) == (3, ["t-shirt"])
-    assert document["files"]["pool"].endswith("pool.yaml")
+    words = f"--target predictions:{world.parent / 'answers.csv'} --device cpu --workers 1"
+    out = tmp_path / "alone"
+    done = succeed("mine", "wardrobe-mini", "--out", str(out), *sets, *words.split(), "--json")
+    document = json.loads(done.stdout)
+    assert "pool" not in document
+    assert set(document["files"]) == set(result.files) - {"pool", "weights"}
+    for name in ("findings", "table", "report"):
+        content = Path(document["files"][name]).read_bytes()
+        assert content == result.files[name].read_bytes(), name
+    print_result(result)
+    shown = capsys.readouterr().out
+    assert "8 rows of 1 classes were chosen from the pool" in shown
+    left_out = "1 left out: among the audited images; 1 left out: unreadable; without a direction:"
+    assert f"{left_out} t-shirt" in " ".join(shown.split())
+    assert result.pool is not None
+    document = result.pool.to_json()
+    assert (document["rows"], document["without_direction"]) == (8, ["t-shirt"])
 
 
 @pytest.mark.parametrize(

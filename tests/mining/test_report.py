@@ -7,13 +7,19 @@ import csv
 import html as markup
 import io
 import re
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from findings_examples import example, example_pictures, nothing_confirmed
+from findings_examples import (
+    drawn_example,
+    drawn_pictures,
+    example,
+    example_pictures,
+    nothing_confirmed,
+)
 from PIL import Image
 
 from counterfoil.cli.mine import _print
@@ -58,12 +64,6 @@ def pictures() -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def page(pictures: dict[str, bytes]) -> str:
     return mining_html(example(), pictures)
-
-
-def test_the_page_needs_nothing_but_itself(page: str) -> None:
-    parsed = needs_nothing(page)
-    assert not [name for name, _ in parsed.attributes if name.startswith("on")]
-    assert len(parsed.of("id")) == len(set(parsed.of("id")))
 
 
 def test_the_page_opens_with_its_message_and_a_card_for_each_confirmed_finding(page: str) -> None:
@@ -321,88 +321,61 @@ def test_a_run_that_could_test_nothing_says_so() -> None:
     assert "Nothing could be tested" in text and "No failure confirmed" not in text
 
 
-def hostile() -> Findings:
-    """Return the example with hostile text in every field that a recipe, dataset, model or captions
-    file fills."""
-    findings = example()
-    check = findings.findings[0].caption_check
-    assert check is not None
-    return replace(
-        findings,
-        recipe=replace(findings.recipe, name=HOSTILE),
-        method=replace(findings.method, name=HOSTILE),
-        target=replace(findings.target, name=HOSTILE, sha256=HOSTILE),
-        on=(replace(findings.on[0], name=HOSTILE, content=HOSTILE),),
-        failure=f"answered: {HOSTILE}",
-        classes=tuple(
-            replace(
-                cls,
-                id=HOSTILE,
-                name=HOSTILE,
-                reason=cls.reason and HOSTILE,
-                hard=tuple(replace(caption, caption=HOSTILE) for caption in cls.hard),
-            )
-            for cls in findings.classes
-        ),
-        not_tested=tuple(
-            replace(untested, name=HOSTILE, words=HOSTILE, reason=HOSTILE)
-            for untested in findings.not_tested
-        ),
-        findings=tuple(
-            replace(
-                finding,
-                name=f"{finding.name}{HOSTILE}",
-                class_names=(HOSTILE,),
-                words=HOSTILE,
-                caption=HOSTILE,
-                prompt=HOSTILE,
-                evidence=tuple(
-                    replace(piece, key=f"{n}{HOSTILE}", label=HOSTILE, answered=HOSTILE)
-                    for n, piece in enumerate(finding.evidence)
-                ),
-                caption_check=replace(
-                    check,
-                    nearest=tuple(
-                        replace(near, key=HOSTILE, caption=HOSTILE) for near in check.nearest
-                    ),
-                ),
-                others=tuple(replace(other, model=HOSTILE) for other in finding.others),
-            )
-            for finding in findings.findings
-        ),
-    )
+# Fields that a recipe, a dataset, a model, a captions file or a person fills.
+TEXTS = {
+    "name", "words", "caption", "prompt", "key", "label", "answered", "answer", "examples", "model", "reason", "id",
+    "content", "sha256", "class_names", "about",
+}  # fmt: skip
 
 
-def test_hostile_text_is_shown_as_text() -> None:
-    findings = hostile()
-    for given in (
-        {},
-        {key: page_thumbnail(Image.new("RGB", (8, 8))) for key in pictures_wanted(findings)},
-    ):
-        page = mining_html(findings, given)
+def with_hostile_text(value: Any, filled: bool = False) -> Any:
+    if isinstance(value, str):
+        return f"{value}{HOSTILE}" if filled else value
+    if isinstance(value, tuple):
+        return tuple(with_hostile_text(each, filled) for each in value)
+    if isinstance(value, dict):
+        return {key: with_hostile_text(each, filled) for key, each in value.items()}
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    parts = {}
+    for part in fields(value):
+        parts[part.name] = with_hostile_text(getattr(value, part.name), part.name in TEXTS)
+    return replace(value, **parts)
+
+
+@pytest.mark.parametrize("findings", [example(), drawn_example()], ids=["rows", "pairs"])
+def test_hostile_text_is_shown_as_text(findings: Findings) -> None:
+    hostile = replace(with_hostile_text(findings), failure=f"answered: {HOSTILE}")
+    picture = page_thumbnail(Image.new("RGB", (8, 8)))
+    for given in ({}, dict.fromkeys(pictures_wanted(hostile), picture)):
+        page = mining_html(hostile, given)
         parsed = Page(page)
         assert not HOSTILE_TAGS & set(parsed.tags)
         assert not [name for name, _ in parsed.attributes if name.startswith("on")]
         assert all(source.startswith("data:image/") for source in parsed.of("src"))
         assert page.count("<img ") == len(parsed.of("src")) and "\x07" not in page
-        assert (
-            markup.escape(HOSTILE.rstrip("\x07"))
-            .replace("&#x27;", "&#39;")
-            .replace("&quot;", "&#34;")
-            in page
-        )
+        escaped = markup.escape(HOSTILE.rstrip("\x07")).replace("&#x27;", "&#39;")
+        assert escaped.replace("&quot;", "&#34;") in page
         assert "49&amp;lt;" not in page and "\N{REPLACEMENT CHARACTER}" in page
 
 
-def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(
-    page: str, pictures: dict[str, bytes]
+@pytest.mark.parametrize(
+    ("findings", "pictures"),
+    [
+        (example(), example_pictures(example())),
+        (drawn_example(), drawn_pictures(drawn_example())),
+    ],
+    ids=["rows", "pairs"],
+)
+def test_equal_findings_give_equal_pages_that_need_nothing_else(
+    findings: Findings, pictures: dict[str, bytes]
 ) -> None:
-    turned = dict(reversed(pictures.items()))
-    assert mining_html(parse_document(Findings, _text(example()), "findings.json"), turned) == page
-
-
-def _text(findings: Findings) -> str:
-    return document_text(findings)
+    page = mining_html(findings, pictures)
+    parsed = needs_nothing(page)
+    assert not [name for name, _ in parsed.attributes if name.startswith("on")]
+    assert len(parsed.of("id")) == len(set(parsed.of("id")))
+    read = parse_document(Findings, document_text(findings), "findings.json")
+    assert mining_html(read, dict(reversed(pictures.items()))) == page
 
 
 def test_a_page_of_very_many_findings_stays_small() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from colour_world import build_colours
 from counterfoil.reviewing.review_dataset import ReviewPage, review
+from support.files import copy_of
 
 TIDY = "publish.repo=someone/colours"
 
@@ -28,5 +29,5 @@ def made(colours: Path, tmp_path_factory: pytest.TempPathFactory) -> ReviewPage:
 
 @pytest.fixture
 def copied(colours: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Return a builder of datasets for one test alone."""
-    return lambda name="colours": build_colours(tmp_path / name, TIDY)
+    """Return a function that copies the dataset for one test alone."""
+    return lambda name="colours": copy_of(colours, tmp_path / name)

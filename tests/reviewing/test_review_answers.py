@@ -67,15 +67,6 @@ def exact_kappa(counts: list[tuple[int, int]]) -> Fraction | None:
     return None if by_chance == 1 else (agreed - by_chance) / (1 - by_chance)
 
 
-def test_kappa_of_a_table_counted_by_hand() -> None:
-    # Three raters agree on two images and are two to one about two: (1 + 1/3 + 1 + 1/3) / 4 = 2/3,
-    # by chance 1/2.
-    assert fleiss_kappa([(3, 0), (2, 1), (0, 3), (1, 2)]) == pytest.approx(1 / 3)
-    # Two who never agree do so less than by chance.
-    assert fleiss_kappa([(1, 1), (1, 1), (1, 1)]) == pytest.approx(-1)
-    assert fleiss_kappa([(2, 0), (0, 2)]) == pytest.approx(1)
-
-
 @given(
     st.integers(2, 6).flatmap(
         lambda n: st.lists(st.integers(0, n).map(lambda k: (k, n - k)), min_size=1, max_size=20)
@@ -191,11 +182,11 @@ def files(made: ReviewPage, colours: Path, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
-def reviewed(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Review]:
+def reviewed(
+    colours: Path, files: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Review]:
     """Return a dataset that holds their answers. Read only."""
-    directory = build_colours(
-        tmp_path_factory.mktemp("reviewed") / "colours", "publish.repo=someone/colours"
-    )
+    directory = copy_of(colours, tmp_path_factory.mktemp("reviewed") / "colours")
     return directory, review_answers(directory, files)
 
 
@@ -225,24 +216,16 @@ def test_frequencies_are_those_of_the_answers(reviewed: tuple[Path, Review]) -> 
     )
     assert by_name["swap"]["shift"]["selected"]["value"] == pytest.approx(2 / 3, abs=1e-6)
     assert by_name["base"]["shift"] is None, "the base shows no shift"
+    assert by_name["base"]["class"]["kappa"] is None, "all answers are one"
+    # 24 images selected by three, 12 by two of three.
+    kappa = float(exact_kappa([(3, 0)] * 24 + [(2, 1)] * 12) or 0)
+    assert by_name["swap"]["class"]["kappa"] == pytest.approx(kappa, abs=1e-6)
+    assert by_name["swap"]["class"]["kappa_images"] == 36
     images = document["images"]["class"]
     assert len(images) == 108 and len(document["images"]["shift"]) == 72
     assert images["swap_00_000000"] == {"shown": 3, "selected": 2}
     assert images["swap_00_000005"] == {"shown": 3, "selected": 3}
     assert task_result(outcome, "swap", "class").images == 36
-
-
-def test_agreement_is_fleiss_over_the_images(reviewed: tuple[Path, Review]) -> None:
-    by_name = {shift["name"]: shift for shift in document_of(reviewed[0])["shifts"]}
-    assert by_name["base"]["class"]["kappa"] is None, "all answers are one"
-    # 24 images selected by three, 12 by two of three: agreed 24/36 + 12/36 · 1/3, by chance p² + (1
-    # - p)², p = 96/108.
-    p = 96 / 108
-    chance = p**2 + (1 - p) ** 2
-    assert by_name["swap"]["class"]["kappa"] == pytest.approx(
-        (24 / 36 + 4 / 36 - chance) / (1 - chance), abs=1e-6
-    )
-    assert by_name["swap"]["class"]["kappa_images"] == 36
 
 
 def test_who_fails_the_controls_is_reported_and_not_dropped(reviewed: tuple[Path, Review]) -> None:
@@ -342,23 +325,6 @@ def test_who_was_asked_for_shifts_alone_has_checked_no_label(
     assert "**Unchecked.**" in labels and "People were asked about shifts only" in labels
 
 
-def test_what_people_say_is_read_back_as_label_checks(reviewed: tuple[Path, Review]) -> None:
-    directory, _ = reviewed
-    content = content_of_receipts(read_receipts(directory))
-    people = read_people(directory, content, ("base", "swap"))
-    assert people is not None and people.raters == 3 and people.judge is None
-    assert people.controls is not None and people.controls.value == 1
-    swap = people.of("swap").people
-    assert swap is not None and swap.class_selected is not None and swap.shift_selected is not None
-    assert (swap.class_images, swap.shift_images) == (36, 36)
-    assert swap.class_selected.low < swap.class_selected.value == pytest.approx(8 / 9, abs=1e-6)
-    assert [shift.shift for shift in people.shifts] == ["base", "swap"], (
-        "no shift but those that were asked for"
-    )
-    assert people.of("base").checked
-    assert read_people(directory, "0" * 64, ("base",)) is None, "it holds for its content"
-
-
 def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_path: Path) -> None:
     directory, outcome = reviewed
     model = f"local-dir:{save_colour_model(tmp_path / 'sharp')}"
@@ -366,6 +332,7 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
     checks = evaluation.label_checks
     assert checks is not None and (checks.judge, checks.raters) == (None, 3)
     assert [shift.shift for shift in checks.shifts] == ["base", "dusk", "swap"]
+    assert read_people(directory, "0" * 64, ("base",)) is None, "it holds for its content"
     swap = checks.of("swap").people
     assert swap is not None and swap.class_selected is not None
     assert swap.class_selected.value == pytest.approx(
@@ -526,7 +493,6 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "rater: is missing",
     ),
     "another dataset": (lambda d: d.update(content="0" * 64), "is for another dataset"),
-    "content that is no text": (lambda d: d.update(content=[1]), "content: Input"),
     "a token of another form": (lambda d: d.update(token="../../x"), "token: String"),
     "a long name": (lambda d: d.update(rater="x" * 61), "rater: String should have at most 60"),
     "grids that are none": (lambda d: d.update(grids={}), "grids: Input"),
@@ -537,18 +503,15 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda d: d["grids"][0].update(task="beauty"),
         "task: Input should be 'class' or 'shift'",
     ),
-    "a task of no form": (lambda d: d["grids"][0].update(task=["class"]), "task: Input"),
     "a class that is not there": (
         lambda d: d["grids"][0].update(task="class", label="99"),
         "which the dataset does not",
     ),
-    "a label of no form": (lambda d: d["grids"][0].update(label={}), "label: Input"),
     "the base as a shift": (
         lambda d: d["grids"][0].update(task="shift", label="base"),
         "which the dataset does not",
     ),
     "an id of no form": (lambda d: d["grids"][0]["shown"].append("base_00_000000"), "shown."),
-    "an id that is a number": (lambda d: d["grids"][0]["shown"].append(7), "shown."),
     "an unknown id": (
         lambda d: d["grids"][0]["shown"].append("0" * 20),
         "1 of 45 images belong to no page of this dataset",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,14 @@ _SCARCE_SUBTYPES = (
     ("t-shirt", "shirt", "pullover", "coat"),
     ("sandal", "sneaker", "ankle boot"),
 )
+
+
+@lru_cache(maxsize=4)
+def _garments(world: PlantedWorld, split: str) -> tuple[str, ...]:
+    """Return the garments of a split. A run asks for them several times, and each row costs a
+    scene."""
+    ids = load_garments(GARMENTS[split]).ids
+    return tuple(ids[world.scene(split, row).garment] for row in range(ROWS[split]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +210,7 @@ class PlantedWorld:
     def garments(self, split: str) -> tuple[str, ...]:
         """Return the id of each row's garment photograph (`t10k-00412`). Rows share garments,
         splits do not."""
-        ids = load_garments(GARMENTS[split]).ids
-        return tuple(ids[self.scene(split, row).garment] for row in range(ROWS[split]))
+        return _garments(self, split)
 
     def _subtype(self, split: str, label: int, draw: float) -> str:
         subtypes = self.subtypes[label]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import warm
 from chat_server import KEY, ChatServer, chat_server, contexts, refused, said
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.vocabulary import BACKGROUNDS, COLOURS, PATTERNS
@@ -33,6 +33,7 @@ from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.recipe.schema_mine import ContextsSettings
 from lab_training.captions import caption_of
 from support.refusals import problems_of
+from tiny_builds import command
 from tiny_chats import llama
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -472,10 +473,6 @@ def _impatient(name: str, **options: Any):
     return chat
 
 
-# Offline, the Hub's client makes no request, not even to this machine.
-ONLINE = {**os.environ, "HF_HUB_OFFLINE": "0"}
-
-
 def test_a_run_that_was_killed_goes_on_and_ends_with_the_bytes_of_one_that_was_not(
     tmp_path: Path,
 ) -> None:
@@ -491,11 +488,10 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_bytes_of_one_that_was_n
         )
 
     with chat_server(reply) as server:
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, server.address, str(tmp_path / "a")], env=ONLINE
-        )
-        pids.append(process.pid)
-        assert process.wait(600) == -signal.SIGKILL
+        words = [sys.executable, "-c", RUN, server.address, str(tmp_path / "a")]
+        with warm.start(words, command()[1] | {"HF_HUB_OFFLINE": "0"}) as process:
+            pids.append(process.pid)
+            assert process.wait() == -signal.SIGKILL
         assert len(recorded(tmp_path / "a")) == 3  # the fourth answer was lost
         assert not [path for path in (tmp_path / "a").iterdir() if path.name != ANSWERS]
         for folder in ("a", "b"):

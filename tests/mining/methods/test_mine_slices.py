@@ -193,9 +193,9 @@ def false_share(seed: int) -> float:
 
 
 def test_of_worlds_without_a_failure_few_have_a_finding() -> None:
-    """Check 8 worlds, which takes seconds. The next test checks 200."""
-    # at a rate of .1 more come in 4 % of draws
-    assert sum(false_share(seed) for seed in range(100, 108)) <= 2
+    """Check 4 worlds. The next test checks 200."""
+    # at a rate of .1 more come in 5 % of draws
+    assert sum(false_share(seed) for seed in range(100, 104)) <= 1
 
 
 @pytest.mark.whole

@@ -82,8 +82,7 @@ def direction(fit: Direction | str) -> Direction:
     return fit
 
 
-@pytest.mark.parametrize("rows", [50, 140, 300])
-@pytest.mark.parametrize("gap", [0.0, 0.3, 1.5])
+@pytest.mark.parametrize(("rows", "gap"), [(50, 0.0), (140, 1.5), (300, 0.3)])
 def test_c_strength_and_decisions_are_those_of_plain_scikit_learn(rows: int, gap: float) -> None:
     points, right = planted(rows, seed=rows, gap=gap)
     fit = direction(fit_direction(points, right, seed=3, permutations=0))
@@ -115,34 +114,10 @@ def test_units_stay_in_one_fold_as_plain_scikit_learn_has_it() -> None:
     assert not set(units[folds[0].test]) & set(units[folds[1].test])
 
 
-def test_above_zero_is_easy() -> None:
-    points, right = planted(200, seed=2)
-    fit = direction(fit_direction(points, right, seed=0, permutations=0))
-    others, easy = planted(400, seed=9)
-    decided = fit.decision(others) > 0
-    assert (decided == easy).mean() > 0.9
-    assert fit.weights[0] > 0
-
-
 def test_ties_go_to_the_smallest_c_in_whatever_order_the_grid_is_given() -> None:
     points, right = planted(80, seed=4, gap=20.0)
     fit = direction(fit_direction(points, right, seed=0, grid=(8.0, 2.0, 4.0), permutations=0))
     assert (fit.C, fit.strength) == (2.0, 1.0)
-
-
-def test_the_order_of_rows_changes_no_prediction_given_the_folds() -> None:
-    points, right = planted(200, seed=6, gap=0.8)
-    folds = deal_folds(right, None, 2, 0)
-    assert not isinstance(folds, str)
-    order = np.random.default_rng(1).permutation(200)
-    position = np.argsort(order)
-    moved = [Fold(position[fold.train], position[fold.test]) for fold in folds]
-    solver = KernelSolver(points, folds)
-    moved_solver = KernelSolver(points[order], moved)
-    for C in (0.1, 1.0):
-        for fold in range(2):
-            same = solver.predicted(fold, right, C) == moved_solver.predicted(fold, right[order], C)
-            assert same.mean() >= 0.99  # one row may lie on the plane, up to the solver's tolerance
 
 
 def test_the_linear_solver_finds_the_kernels_direction() -> None:
@@ -278,21 +253,6 @@ def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
     np.testing.assert_allclose(direction(single).weights, direction(alone[4]).weights, rtol=1e-9)
 
 
-def test_both_solvers_know_how_high_small_c_can_score() -> None:
-    points, right = planted(120, seed=3, gap=0.7)
-    folds = deal_folds(right, None, 2, 0)
-    assert not isinstance(folds, str)
-    for solver in (KernelSolver(points, folds), LinearSolver(points, folds, 0)):
-        for fold in range(2):
-            small = solver.small(fold, right)
-            assert 0 < small.limit < 1
-            truth = right[folds[fold].test]
-            for C in small.limit * np.array([1e-4, 1e-2, 0.3, 0.99]):
-                answer = solver.predicted(fold, right, float(C))
-                score = (answer[truth].mean() + (~answer[~truth]).mean()) / 2
-                assert score <= small.most + 1e-12
-
-
 def p_of(fit: object) -> float:
     assert isinstance(fit, Direction), fit
     return fit.p
@@ -340,7 +300,7 @@ def test_labels_of_a_unit_move_together_between_units_of_its_size() -> None:
     assert len({labels.tobytes() for labels in seen}) == 20
 
 
-@pytest.mark.parametrize("gap", [0.0, 0.5, 1.5])
+@pytest.mark.parametrize("gap", [0.0, 1.5])
 def test_shortcuts_leave_out_no_fit_that_matters(gap: float) -> None:
     points, right = planted(80, seed=int(gap * 10), gap=gap)
     folds = dealt(right)

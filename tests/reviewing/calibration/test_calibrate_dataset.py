@@ -432,23 +432,6 @@ def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(
     ]
 
 
-def test_without_a_measure_there_is_no_slider_of_contrast(
-    finished: Path, looked_at: OpenPage
-) -> None:
-    assert looked_at(finished).locator('[data-slider="contrast"]').count() == 0
-
-
-def test_of_very_many_candidates_the_counts_are_true_too(
-    finished: Path, looked_at: OpenPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("counterfoil.reviewing.calibrate_dataset.MOST_CANDIDATES", 319)
-    page = looked_at(finished)
-    now = press(page, "shift-snow", *("ArrowRight",) * 9)
-    expected = accepted(finished, {"snow": now, "rain": 0.2}, lambda row: 0.2)
-    assert at_a_glance(page) == {shift: expected[shift] for shift in ("snow", "rain")}
-    assert page.locator('[data-slider="object"]').count() == 0
-
-
 def data_of(page: str) -> dict:
     match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert match
@@ -490,6 +473,7 @@ def test_the_page_is_one_safe_file_and_its_counts_are_true(finished: Path, tmp_p
         "its own places or pictures"
     )
     assert len(page) < 1_000_000
+    assert 'data-slider="contrast"' not in page
     data = data_of(page)
     assert data["exact"]
     assert [unit["name"] for unit in data["units"]] == ["base", "snow", "rain", "plain"]

@@ -91,14 +91,6 @@ def test_the_most_central_row_comes_first() -> None:
     assert rows.tolist() == np.argsort(-means).tolist()
 
 
-def test_equal_arguments_give_equal_clusters() -> None:
-    features = cloud(np.random.default_rng(6), 40)
-    features[:20] = cloud(np.random.default_rng(7), 20, 4)
-    assert clustered(features, np.zeros(40, np.int64)) == clustered(
-        features.copy(), np.zeros(40, np.int64)
-    )
-
-
 @pytest.mark.parametrize("rows", [2, 12])
 def test_the_same_image_again_and_again_has_no_parts(rows: int) -> None:
     same = np.repeat(cloud(np.random.default_rng(8), 1), rows, axis=0)
@@ -126,21 +118,6 @@ PERSON = Piece("person and a", "before")
 
 SNOW = Piece("in the snow", "after")
 NIGHT = Piece("at night", "after")
-WORDS = [
-    "a",
-    "photo",
-    "of",
-    "person",
-    "and",
-    "red",
-    "striped",
-    "sandal",
-    "in",
-    "the",
-    "snow",
-    "at",
-    "night",
-]
 
 
 class Teller:

@@ -246,9 +246,6 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(
             r"--class: the recipe has no class 'sandle'; did you mean 'sandal'",
         ),
         (["a sandal"], "sandal", r"'a sandal' adds nothing to 'a photo of a sandal'"),
-        (["a photo of a sandal"], "05", r"adds nothing to 'a photo of a sandal'"),
-        (["the sandal."], "sandal", r"adds nothing"),
-        ([""], "sandal", r"'' adds nothing"),
         (["of the"], "sandal", r"'of the' adds nothing"),
         (["in the <snow>"], "sandal", r"adds nothing"),
         (
@@ -261,9 +258,6 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(
     ids=[
         "class",
         "class alone",
-        "base",
-        "article",
-        "empty",
         "prepositions",
         "brackets",
         "twice",
@@ -338,14 +332,9 @@ def test_findings_are_tested_again_by_another_recipe_in_a_folder_of_their_own(
         key for drawn in second.rounds for key in keys_of(again / "again" / "two_steps", drawn.name)
     }
     assert {piece.key for finding in second.findings for piece in finding.evidence} <= keys
-
-
-def test_what_another_recipe_confirms_is_a_recipe_as_well(again: Path) -> None:
-    folder = again / "again" / "two_steps"
-    findings = findings_of(folder)
-    recipe = load_recipe(folder / "recipe.yaml")
+    recipe = load_recipe(again / "again" / "two_steps" / "recipe.yaml")
     hard = {name for name, shift in recipe.prompts.shifts.items() if shift.group == "hard"}
-    assert hard == {finding.name for finding in findings.standing} != set()
+    assert hard == {finding.name for finding in second.standing} != set()
     assert recipe.drawing.steps == 2
 
 
@@ -458,12 +447,11 @@ def test_what_was_planted_is_confirmed_and_where_the_class_is_at_home_is_not(
     } and findings.whitened_by is None
 
 
-@pytest.mark.parametrize("words", [ELSEWHERE, AT_HOME])
 def test_its_set_is_the_nearest_rows_of_the_half_that_cut_nothing_off(
-    words: str, recipe: Recipe, tested: tuple[Findings, Audited]
+    recipe: Recipe, tested: tuple[Findings, Audited]
 ) -> None:
     findings, audited = tested
-    finding = finding_of(findings, words)
+    finding = finding_of(findings, ELSEWHERE)
     clip = load_clip(recipe.screen.clip, recipe.screen.weights, "cpu")
     cosines = audited.features @ np.asarray(clip.embed_texts([finding.caption]), np.float32)[0]
     confirm = audited.halves.confirm
@@ -486,8 +474,7 @@ def test_the_folder_of_a_search_gets_it_beside_what_is_there(
     shutil.copytree(tried, folder, ignore=shutil.ignore_patterns("rounds", "tries"))
     before = files_of(folder)
     first = str(rounds / "01" / "dataset")
-    for _ in range(2):
-        findings = mine_again(folder, RECIPE, on=[first], overrides=DRAWN, device="cpu").findings
+    findings = mine_again(folder, RECIPE, on=[first], overrides=DRAWN, device="cpu").findings
     standing = {finding.name for finding in findings_of(tried).standing}
     assert {finding.name for finding in findings.findings} == standing != set()
     assert [audited.rows for audited in findings.on] == [findings_of(tried).rounds[0].accepted]
