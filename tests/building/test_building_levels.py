@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from counterfoil.building import realised_levels
-from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.realised_levels import POINTS, scales_reaching
 from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.open_source import open_source
@@ -21,10 +20,8 @@ from counterfoil.mining.audited import opened_parts
 from counterfoil.recipe import load_recipe
 from counterfoil.reviewing.calibrate_dataset import calibrate
 from counterfoil.reviewing.recut_dataset import recut
-from driven import given_up
-from loopback_hub import LoopbackHub
 from shared_datasets import Once
-from support.built_rows import published_rows, table_rows
+from support.built_rows import table_rows
 from tiny_builds import images, published, tiny
 
 LEVELS = ("prompts.shifts.in_the_snow.severity={levels: [.25, .6, 1]}",)
@@ -63,12 +60,8 @@ def test_a_milder_level_is_nearer_to_the_base(levelled: Path) -> None:
         assert 0 < steps[0] < steps[1] < steps[2]
 
 
-def test_it_resumes_verifies_and_rerenders(levelled: Path, tmp_path: Path) -> None:
-    with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 3):
-        tiny(tmp_path / "dataset", *LEVELS)
-    tiny(tmp_path / "dataset", *LEVELS)
-    assert published(tmp_path / "dataset") == published(levelled)
-    checked = verify(levelled, rerender=12)
+def test_it_is_verified_and_rerendered(levelled: Path) -> None:
+    checked = verify(levelled, rerender=6)
     assert checked.whole and {row.outcome for row in checked.rerendered} == {"identical bytes"}
 
 
@@ -95,14 +88,6 @@ def test_levels_have_no_slider_and_one_entry_in_a_cut(levelled: Path, tmp_path: 
     assert {unit["threshold"] for unit in snow} == {None}
 
 
-@pytest.mark.whole
-def test_it_is_published_with_its_levels(
-    levelled: Path, loopback: LoopbackHub, tmp_path: Path
-) -> None:
-    from_hub = published_rows(levelled, loopback, "someone/levelled", tmp_path, "key", "severity")
-    assert {row["key"]: row["severity"] for row in from_hub} == severities(levelled)
-
-
 def test_it_is_mined_with_its_levels(levelled: Path) -> None:
     recipe = load_recipe(levelled)
     (images,) = opened_parts(recipe, [str(levelled)], open_source(recipe.source))
@@ -114,8 +99,12 @@ def test_it_is_mined_with_its_levels(levelled: Path) -> None:
 def test_scales_are_found_on_images_of_their_own_and_pinned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(realised_levels, "SCENES_A_SEARCH", 9)
-    others = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
+    monkeypatch.setattr(realised_levels, "SCENES_A_SEARCH", 6)
+    others = (
+        "prompts.shifts.red=null",
+        "prompts.shifts.pencil_sketch=null",
+        "samples.candidates=1",
+    )
     tiny(tmp_path / "dataset", REALISED, "generator.steps=2", *others)
     scales = json.loads((tmp_path / "dataset/lock.json").read_text())["inputs"]["levels"][
         "in_the_snow"

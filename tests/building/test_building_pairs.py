@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.building.build_dataset import BuildProgress
-from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
-from counterfoil.evaluation import evaluate
 from counterfoil.recipe.schema_output import PAIRED_BY
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.reading import read_rows
-from driven import given_up
 from support.built_rows import table_rows
-from tiny_builds import SHARDS, images, published, tiny
+from tiny_builds import images, published, tiny
 
 BESIDE = "samples.pairs=attention"
 
@@ -70,40 +66,24 @@ def test_two_workers_make_the_same_directory(beside_base: Path, tmp_path: Path) 
     assert published(tmp_path / "dataset") == published(beside_base)
 
 
-def test_a_build_that_was_stopped_ends_with_the_same_bytes(
+def test_an_image_depends_on_its_sample_and_its_pair_alone(
     beside_base: Path, tmp_path: Path
 ) -> None:
-    with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 3):
-        tiny(tmp_path / "dataset", BESIDE)
-    assert not (tmp_path / "dataset" / "manifest.json").exists()
-    assert tiny(tmp_path / "dataset", BESIDE).shards_made == SHARDS - 3
-    assert published(tmp_path / "dataset") == published(beside_base)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [
-            "source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt,"
-            " source_label: 0}]"
-        ],
-        [
-            "prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}",
-            "output.rows_per_shard=2",
-            "prompts.shifts.red=null",
-            "samples={candidates: null, accepted: 2, at_most: 5}",
-        ],
-    ],
-    ids=["fewer classes", "another shift, quotas"],
-)
-def test_an_image_depends_on_its_sample_and_its_pair_alone(
-    changes: list[str], beside_base: Path, tmp_path: Path
-) -> None:
-    tiny(tmp_path / "dataset", BESIDE, *changes)
+    """Build fewer classes in another order, one more shift, quotas and other shards."""
+    tiny(
+        tmp_path / "dataset",
+        BESIDE,
+        "source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt,"
+        " source_label: 0}]",
+        "prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}",
+        "output.rows_per_shard=2",
+        "prompts.shifts.red=null",
+        "samples={candidates: null, accepted: 2, at_most: 5}",
+    )
     before = images(beside_base)
     after = images(tmp_path / "dataset")
     shared = before.keys() & after.keys()
-    assert len(shared) >= 16
+    assert len(shared) == 12
     assert all(before[key] == after[key] for key in shared)
 
 
@@ -113,16 +93,11 @@ def test_a_directory_of_other_pairs_is_not_gone_on_with(undisturbed: Path, tmp_p
         tiny(tmp_path / "dataset", BESIDE)
 
 
-def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_path: Path) -> None:
-    report = verify(beside_base, rerender=9, device="cpu")
+def test_it_is_verified_and_rendered_again(beside_base: Path) -> None:
+    report = verify(beside_base, rerender=4, device="cpu")
     assert report.problems == ()
     assert {row.outcome for row in report.rerendered} == {"identical bytes"}
     assert any(not row.key.startswith("base_") for row in report.rerendered)
-    again = regenerate(beside_base, tmp_path / "again", device="cpu", workers=1)
-    assert (
-        again.comparison is not None and again.comparison.differing == again.comparison.others == ()
-    )
-    assert published(tmp_path / "again") == published(beside_base)
 
 
 def test_a_base_of_a_class_token_is_known_again_in_tar_files(tmp_path: Path) -> None:
@@ -144,15 +119,3 @@ def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None
     recut(copied, cut, tmp_path / "cut")
     assert paired_by(tmp_path / "cut") == paired_by(beside_base)
     assert verify(tmp_path / "cut").problems == ()
-
-
-def test_it_is_evaluated_in_pairs(tmp_path: Path) -> None:
-    one_shift = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
-    # at a size at which the model is no guesser
-    tiny(tmp_path / "dataset", BESIDE, *one_shift, "generator.size=null")
-    options = {"device": "cpu", "min_images_per_class": 1}
-    evaluation = evaluate(
-        tmp_path / "dataset", ["lab:resnet10t"], out=tmp_path / "results", **options
-    )
-    assert evaluation.results.paired and len(evaluation.scores) == 1
-    assert all(score.pairs == score.images > 0 for score in evaluation.scores)

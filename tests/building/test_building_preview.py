@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_building_corrupted import SETTINGS
+from test_building_corrupted import SETTINGS, corrupted_build
 from typer.testing import CliRunner
 
 from counterfoil.building.build_dataset import build
@@ -46,7 +46,7 @@ def preview(once_a_run: Once) -> Path:
 
 
 def test_its_images_are_the_whole_s(preview: Path, once_a_run: Once) -> None:
-    whole = images(once_a_run("corrupted-whole", corrupted))
+    whole = images(once_a_run("corrupted-whole", corrupted_build))
     some = images(preview)
     assert len(some) == 4 * 6 < len(whole) == 4 * 9
     assert all(whole[key] == content for key, content in some.items())

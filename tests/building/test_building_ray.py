@@ -24,15 +24,10 @@ import warm
 from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.engines import EngineChoice
 from counterfoil.errors import UserError
-from counterfoil.generate.tokens.learn_tokens import learn_tokens
-from counterfoil.models.stack import RENDERING_VERSION
-from counterfoil.recipe import load_recipe
-from counterfoil.store.reading import read_receipts
 from ray_clusters import actors, running_cluster
 from tiny_builds import SHARDS, build_arguments, command, published, tiny
 
 IMAGES = 24
-OTHER_VERSION = "0.0.9"
 
 
 @dataclass(frozen=True)
@@ -94,25 +89,6 @@ def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(
     assert not list(out.rglob("*.tmp"))
 
 
-@pytest.mark.whole
-def test_class_tokens_come_back_likewise(three_nodes: Clusters, tmp_path: Path) -> None:
-    learn = (
-        "tokens={path: null, learn: {steps: 2, batch_size: 1, learning_rate: 1.0e-2,"
-        " classes_in_flight: 2}}"
-    )
-    sandal = "source.classes=[{id: '05', name: sandal, source_label: 5}]"
-    recipe = load_recipe("wardrobe-mini", [sandal, learn])
-    out = three_nodes.unseen / "tokens"
-    with pytest.raises(UserError, match="is a different folder on"):
-        learn_tokens(recipe, out, device="cpu", workers=1, engine=three_nodes.choice())
-    result = learn_tokens(
-        recipe, out, device="cpu", workers=1, engine=three_nodes.choice(collect=True)
-    )
-    assert set(result.losses) == {"05"}
-    learn_tokens(recipe, tmp_path / "here", device="cpu", workers=1)
-    assert published(out) == published(tmp_path / "here")
-
-
 def ended(before: set[int]) -> None:
     wait_for(lambda: not before & actors())
 
@@ -149,48 +125,3 @@ def test_killed_and_interrupted_it_goes_on_to_the_same_bytes(
     assert tiny(out, workers=1, engine=three_nodes.choice()).shards_made == left
     assert published(out) == published(undisturbed)
     assert not list(out.rglob("*.tmp"))
-
-
-@pytest.mark.whole
-def test_three_nodes_make_the_same_bytes_though_one_is_lost(
-    three_nodes: Clusters, undisturbed: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "dataset"
-    node = max(three_nodes.cluster.worker_nodes, key=lambda node: node.unique_id)
-    reports: list[BuildProgress] = []
-
-    def hear(progress: object) -> None:
-        nonlocal node
-        if isinstance(progress, BuildProgress):
-            reports.append(progress)
-            if node is not None and progress.images_done:
-                three_nodes.cluster.remove_node(node, allow_graceful=False)
-                node = None
-
-    with listening(hear):
-        tiny(out, engine=three_nodes.choice(), workers=3)
-    assert node is None
-    assert published(out) == published(undisturbed)
-    assert (reports[-1].images_done, reports[-1].shards_done) == (IMAGES, SHARDS)
-    assert not list(out.rglob("*.tmp"))
-
-
-@pytest.mark.whole
-def test_an_actor_of_another_stack_is_refused_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "dataset"
-    with running_cluster(1) as cluster:
-        monkeypatch.setenv("VERSION", OTHER_VERSION)
-        cluster.add_node(num_cpus=1)
-        with pytest.raises(UserError) as refused:
-            tiny(out, workers=2, engine=EngineChoice("ray", cluster.address))
-    assert "was rendered by another stack" in refused.value.problems[0]
-    assert any(
-        "versions.counterfoil" in line and OTHER_VERSION in line for line in refused.value.problems
-    )
-    assert "--allow-mixed" in (refused.value.hint or "")
-    # The refusal may come before the first shard.
-    assert {receipt.stack["versions"]["counterfoil"] for receipt in read_receipts(out)} <= {
-        RENDERING_VERSION
-    }

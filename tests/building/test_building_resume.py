@@ -74,23 +74,13 @@ def test_nothing_pending_renders_nothing_and_changes_nothing(copy: Path, undistu
     assert published(copy) == published(undisturbed)
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ("generator.steps=3", "generator.steps"),
-        ("samples.seed=1", "samples.seed"),
-        ("screen.object_threshold=0.1", "object_threshold"),
-        ("screen.keep_rejected=true", "keep_rejected"),
-        ("prompts.shifts.red.prompt=a red {class}", "a red {class}"),
-    ],
-)
-def test_another_recipe_is_refused_with_its_difference(change: str, text: str, copy: Path) -> None:
+def test_another_recipe_is_refused_with_its_difference(copy: Path) -> None:
     (copy / "receipts" / "red-00001.json").unlink()
     before = published(copy)
     with pytest.raises(UserError) as refused:
-        tiny(copy, change)
+        tiny(copy, "samples.seed=1")
     assert refused.value.exit_code == 2
-    assert text in "\n".join(refused.value.problems)
+    assert "samples.seed" in "\n".join(refused.value.problems)
     assert published(copy) == before
 
 
@@ -134,14 +124,6 @@ def test_another_stack_is_refused_unless_mixing_is_allowed(copy: Path, undisturb
     assert "1.0.0" in torches
     assert "Mixed stacks" in (copy / "README.md").read_text()
     assert "Mixed stacks" not in (undisturbed / "README.md").read_text()
-
-
-def test_a_directory_without_shards_takes_the_new_stack(copy: Path, undisturbed: Path) -> None:
-    _other_stack(copy)
-    for receipt in (copy / "receipts").iterdir():
-        receipt.unlink()
-    tiny(copy)
-    assert published(copy) == published(undisturbed)
 
 
 def test_thresholds_are_not_computed_again_and_the_input_dataset_may_be_gone(
@@ -192,32 +174,20 @@ def test_nothing_published_tells_where_it_was_made(undisturbed: Path) -> None:
         assert str(undisturbed).encode() not in content, path
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        # Other neighbours in full batches, and a class alone in a short one that is padded.
-        [
-            "source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt,"
-            " source_label: 0}]"
-        ],
-        # A shift more and shards of another size: cells meet in other batches, and full batches
-        # become short.
-        [
-            "prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}",
-            "output.rows_per_shard=2",
-        ],
-    ],
-    ids=["fewer classes", "one more shift"],
-)
-def test_other_cells_leave_every_image_as_it_was(
-    changes: list[str], undisturbed: Path, tmp_path: Path
-) -> None:
-    tiny(tmp_path / "dataset", *changes)
+def test_other_cells_leave_every_image_as_it_was(undisturbed: Path, tmp_path: Path) -> None:
+    """Fewer classes, a shift more and shards of another size: cells meet in other batches, and full
+    batches become short."""
+    tiny(
+        tmp_path / "dataset",
+        "source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt,"
+        " source_label: 0}]",
+        "prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}",
+        "output.rows_per_shard=2",
+    )
     before = images(undisturbed)
     after = images(tmp_path / "dataset")
     shared = before.keys() & after.keys()
-    assert len(shared) >= 16
-    assert len(shared) < max(len(before), len(after))
+    assert (len(shared), len(before), len(after)) == (16, 24, 20)
     assert all(before[key] == after[key] for key in shared)
 
 
@@ -254,19 +224,6 @@ def test_stored_embeddings_give_the_stored_scores(undisturbed: Path) -> None:
             text = clip.embed_texts([captions[row["shift"]]])[0]
             assert row["shift_score"] == np.float32(embedding @ text.astype(np.float64))
         assert (row["shift_score"] is None) == (row["shift"] == "base")
-
-
-def test_paired_samples_share_their_noise_and_independent_ones_do_not(
-    undisturbed: Path, tmp_path: Path
-) -> None:
-    seeds = {row["key"]: row["seed"] for row in read_rows(undisturbed, columns=["key", "seed"])}
-    assert seeds["base_00_000001"] == seeds["red_00_000001"] != seeds["red_00_000000"]
-    t_shirts = "source.classes=[{id: '00', name: t-shirt, source_label: 0}]"
-    tiny(tmp_path / "dataset", t_shirts, "samples.noise=independent", "samples.candidates=1")
-    independent = {
-        row["key"]: row["seed"] for row in read_rows(tmp_path / "dataset", columns=["key", "seed"])
-    }
-    assert len(set(independent.values())) == len(independent) == len(SHIFTS)
 
 
 # The real command, ended by SIGKILL or Ctrl-C at several moments, goes on to the bytes of an

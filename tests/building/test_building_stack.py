@@ -177,18 +177,10 @@ def context_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return requests
 
 
-def test_a_gpu_that_fails_its_worker_is_reported(
-    context_requests: list[str], tmp_path: Path
-) -> None:
-    with pytest.raises(RunFailure) as failed:
-        build("wardrobe-mini", tmp_path / "out", overrides=TINY, device="auto")
-    assert failed.value.problems[0] == "no device is left to work on"
-    assert failed.value.problems[1].startswith("cuda:0: ")
-    assert context_requests == []
-
-
 @pytest.mark.parametrize(
-    "change", [PERCENTILE, JUDGED, LEARNED], ids=["percentile", "judge", "tokens"]
+    "change",
+    [PERCENTILE, JUDGED, LEARNED, "tokens=null"],
+    ids=["percentile", "judge", "tokens", "images"],
 )
 def test_whatever_touches_a_gpu_is_done_by_a_worker(
     change: str, context_requests: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,10 +13,8 @@ from garments import GARMENT_CLASSES, garment_folder
 from PIL import Image
 from safetensors.torch import save_file
 
-import counterfoil
 from counterfoil.building.build_dataset import build
 from counterfoil.building.inputs import pins_of
-from counterfoil.building.regenerate_dataset import regenerate
 from counterfoil.data.open_source import open_source
 from counterfoil.dataset.verification import verify
 from counterfoil.documents import sha256_json
@@ -31,9 +29,7 @@ from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_rows
 from lab_training.oracle import Oracle
-from loopback_hub import LoopbackHub
 from miniature_pipelines import stable_diffusion_1
-from support.built_rows import published_rows
 from support.refusals import problems_of
 from tiny_builds import images, published, tiny
 
@@ -96,7 +92,6 @@ def test_other_tokens_are_refused_in_the_same_directory(
 
 LAB = "tokens={path: lab:tokens}"
 IDS = ("00", "05", "08")
-REPO = "someone/by-token"
 
 
 @pytest.fixture(scope="module")
@@ -141,23 +136,6 @@ def test_it_is_whole_renders_again_and_goes_on(by_token: Path) -> None:
     assert report.problems == ()
     assert [row.outcome for row in report.rerendered] == ["identical bytes"] * 3
     assert tiny(by_token, LAB).images_made == 0
-
-
-def test_it_is_made_again_from_what_it_tells(by_token: Path, tmp_path: Path) -> None:
-    again = counterfoil.regenerate(by_token, tmp_path / "again", device="cpu", workers=1)
-    assert again.comparison is not None and again.comparison.identical
-    assert published(tmp_path / "again") == published(by_token)
-
-
-@pytest.mark.whole
-def test_it_is_published_with_them(by_token: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
-    from_hub = published_rows(by_token, loopback, REPO, tmp_path, "key")
-    token_files = {path for path in loopback.branch(REPO) if path.startswith("tokens/")}
-    assert token_files == {
-        "tokens/manifest.json",
-        *(f"tokens/{class_id}.safetensors" for class_id in IDS),
-    }
-    assert {row["key"] for row in from_hub} == set(images(by_token))
 
 
 def test_another_generator_and_another_class_are_refused(tmp_path: Path) -> None:
@@ -230,12 +208,10 @@ def test_classes_left_out_build_the_dataset_of_classes_written_out(tmp_path: Pat
     # Named in another order they are other labels of the dataset, and the same thresholds.
     with pytest.raises(UserError, match="classes"):
         tiny(tmp_path / "open", source, "source.classes=[sandal, bag]", *ONE_SHIFT)
-    # A resumed or repeated build does not read the input dataset any more.
+    # A resumed build does not read the input dataset any more.
     photos.rename(tmp_path / "gone")
     tiny(tmp_path / "open", source, "source.classes=null", *ONE_SHIFT)
     assert published(tmp_path / "open") == whole
-    regenerate(tmp_path / "open", tmp_path / "again", device="cpu", workers=1)
-    assert published(tmp_path / "again") == whole
 
 
 def test_an_own_order_of_the_labels_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:

@@ -33,9 +33,8 @@ from counterfoil.engines import (
     ray_engine,
 )
 from counterfoil.engines.ray_engine import RayEngine
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.options import OnDevices
-from counterfoil.testing import check_engine
 from ray_clusters import actors, ray, running_cluster
 
 if sys.platform == "win32":
@@ -157,23 +156,6 @@ def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(
     (lost,) = [message for message in losses if "another worker restarts" in message]
     assert "was lost" in lost
     assert "another worker restarts 6" in lost
-
-
-@pytest.mark.whole  # `executor.py` decides, as for workers of this machine
-def test_an_item_that_kills_every_actor_ends_the_run(two_nodes: Any, tmp_path: Path) -> None:
-    with pytest.raises(RunFailure) as failed:
-        events_of(two_nodes, Tens(tmp_path, deadly=(2,)), [2], 1)
-    assert "2: 3 workers died while working on it" in failed.value.problems[0]
-    assert "Finished work is kept" in (failed.value.hint or "")
-    assert len(files(tmp_path, "ready")) == 3
-    gone(files(tmp_path, "ready"))
-
-
-# Each promise is also stated by itself here, on the same cluster: every item once, nothing to do, a
-# refusal as it is, an early end and an actor that dies.
-@pytest.mark.whole
-def test_it_keeps_the_promises_of_engines(two_nodes: Any, tmp_path: Path) -> None:
-    check_engine(engine(two_nodes), tmp_path)
 
 
 def test_whoever_stops_listening_ends_the_actors_and_no_cluster(

@@ -197,13 +197,12 @@ def test_neighbours_places_and_padding_change_no_bit(
     assert (pipeline.scheduler, dict(model.attn_processors)) == before
 
 
-@pytest.mark.parametrize("guidance", [1.0, 4.0])
-@pytest.mark.parametrize("name", INVERTED)
+@pytest.mark.parametrize("name", ["SD 1", "XL"])
 def test_under_its_own_prompt_an_image_is_what_the_autoencoder_makes_of_it(
-    name: str, guidance: float, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
+    name: str, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
 ) -> None:
-    """So a base shows what inversion itself costs, without a prompt, at every guidance."""
-    recipe = edits("generator.size=32", f"generator.guidance={guidance}")
+    """So a base shows what inversion itself costs, without a prompt."""
+    recipe = edits("generator.size=32", "generator.guidance=4.0")
     pipeline = loaded(INVERTED[name])
     unedited = [replace(sample, prompt=sample.base_prompt) for sample in samples(plain)[:3]]
     renderer = EditRenderer(pipeline, recipe, row_image)
@@ -218,7 +217,7 @@ def test_under_its_own_prompt_an_image_is_what_the_autoencoder_makes_of_it(
         np.testing.assert_allclose(image, expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", INVERTED)
+@pytest.mark.parametrize("name", ["SD 1", "XL"])
 def test_an_edit_of_nothing_is_the_same_bits_whatever_guidance_and_steps(
     name: str, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
 ) -> None:

@@ -255,14 +255,6 @@ def test_a_plan_travels_to_another_process() -> None:
     assert samples_of(copy) == samples_of(plan)
 
 
-def test_a_huge_cell_is_whole_in_one_shard() -> None:
-    plan = make_plan(
-        load_recipe("wardrobe-mini", ["samples.candidates=1000", "output.rows_per_shard=10"])
-    )
-    assert plan.n_shards == plan.n_cells
-    assert all(len(shard.cells) == 1 and shard.candidates == 1000 for shard in plan.shards)
-
-
 def test_ten_million_samples_take_no_memory() -> None:
     tracemalloc.start()
     plan = make_plan(
@@ -294,23 +286,6 @@ def test_a_million_one_sample_cells_take_no_more_memory_than_their_classes_and_s
     assert plan.n_shards == 1 + 8 * 13
     assert sizes == [1000, rows, 124 * 1000 % rows]
     assert peak < 10_000_000
-
-
-def test_thousands_of_one_class_shifts_in_a_few_groups_make_few_shards() -> None:
-    ids = [f"n{label:05d}" for label in range(750)]
-    shifts = {
-        f"s{number}": {"classes": [ids[number % 750]], "group": f"g{number % 5}"}
-        for number in range(7_500)
-    }
-    plan = make_plan(
-        recipe_of(ids, shifts, samples={"candidates": 20}, output={"rows_per_shard": 5_000})
-    )
-    assert plan.n_cells == 750 + 7_500
-    assert plan.groups == ("base", "g0", "g1", "g2", "g3", "g4")
-    assert plan.n_shards == sum(-(-cells * 20 // 5_000) for cells in (750, *[1500] * 5)) < 100
-    names = [cell.shift for shard in plan.shards for cell in shard.cells if cell.group == "g3"]
-    assert names == [f"s{number}" for number in range(3, 7_500, 5)]
-    assert all(left != right for left, right in pairwise(names))
 
 
 def test_changing_what_is_screened_changes_no_plan() -> None:
@@ -352,9 +327,6 @@ def test_a_sample_of_a_shift_knows_the_prompt_of_its_base_with_its_class_token()
     )
     assert all(sample.seed == bases[sample.pair].seed for sample in shifted)
     assert "<token-3>" in {sample.class_id: sample.base_prompt or "" for sample in shifted}["03"]
-
-
-def test_without_it_nobody_knows_of_a_base() -> None:
     assert {sample.base_prompt for sample in samples_of(plan_of())} == {None}
 
 

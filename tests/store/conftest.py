@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from store_cases import build, plan_of
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -17,6 +19,22 @@ def offline() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as changes:
         changes.setenv("HF_HUB_OFFLINE", "1")
         yield
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a finished dataset of each format. Read only."""
+    folder = tmp_path_factory.mktemp("built")
+    return {
+        format: build(folder / format, plan_of(f"output.format={format}"))
+        for format in ("parquet", "webdataset")
+    }
+
+
+@pytest.fixture
+def cranes(built: dict[str, Path], tmp_path: Path) -> Path:
+    """Return a copy of the dataset of Parquet files."""
+    return shutil.copytree(built["parquet"], tmp_path / "cranes")
 
 
 @pytest.fixture(params=["parquet", "webdataset"])

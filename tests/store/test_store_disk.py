@@ -104,16 +104,18 @@ def test_a_read_only_disk_is_the_users_to_change(small_disk: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("below", ["forbidden", "forbidden/deeper/out"])
-def test_a_forbidden_folder_is_the_users_to_change(unprivileged: Path, below: str) -> None:
-    plan = plan_of()
+def test_a_forbidden_folder_is_the_users_to_change(unprivileged: Path) -> None:
+    forbidden = unprivileged / "forbidden"
     with (
         refuses("cannot-write", None, "Permission denied") as caught,
-        opened(unprivileged / below, plan),
+        opened(forbidden / "deeper" / "out", plan_of()),
     ):
         pass
     assert "may write to" in str(caught.value)
-    assert list((unprivileged / "forbidden").iterdir()) == []
+    for folder in (forbidden, forbidden / "new"):
+        with refuses("cannot-write", None, "Permission denied"):
+            try_folder(folder)
+    assert list(forbidden.iterdir()) == []
 
 
 def test_any_other_failure_of_the_disk_is_reported_too(tmp_path: Path) -> None:
@@ -151,13 +153,6 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
     with file_size_limit(0):
         try_folder(tmp_path / "new")  # it writes nothing, so that no limit applies
-
-
-def test_a_read_only_folder_is_a_users_mistake(unprivileged: Path) -> None:
-    for folder in (unprivileged / "forbidden", unprivileged / "forbidden" / "new"):
-        with refuses("cannot-write", None, "Permission denied"):
-            try_folder(folder)
-    assert list((unprivileged / "forbidden").iterdir()) == []
 
 
 def test_a_shard_is_not_written_into_what_was_removed(tmp_path: Path) -> None:
@@ -285,36 +280,22 @@ def test_a_run_killed_amid_its_files_leaves_none_to_the_next(
 # Builds killed by SIGKILL, many times, end with the bytes of an undisturbed build.
 
 
-# One format is killed at every step, which covers what both share; the other is killed at random.
 @pytest.mark.parametrize(
-    ("format", "kills", "every"),
-    [("parquet", 0, 4), pytest.param("parquet", 0, 1, marks=pytest.mark.release(of="store"))]
-    + [
-        pytest.param(*case, marks=pytest.mark.whole)
-        for case in (("webdataset", 0, 4), ("parquet", 60, 1), ("webdataset", 60, 1))
+    ("format", "every"),
+    [
+        ("parquet", 6),
+        pytest.param("parquet", 1, marks=pytest.mark.release(of="store")),
+        pytest.param("webdataset", 1, marks=pytest.mark.whole),
     ],
 )
 def test_killed_builds_resume_to_the_same_bytes(
-    memory_folder: Path, format: str, kills: int, every: int
+    memory_folder: Path, format: str, every: int
 ) -> None:
     driver = Path(__file__).with_name("crash_driver.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(driver.parent), *sys.path])}
-    arguments = [
-        sys.executable,
-        str(driver),
-        str(memory_folder),
-        format,
-        "17",
-        str(kills),
-        str(every),
-    ]
+    arguments = [sys.executable, str(driver), str(memory_folder), format, str(every)]
     run = subprocess.run(arguments, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    states = {
-        line.split()[0]: json.loads(line.partition(" ")[2]) for line in run.stdout.splitlines()
-    }
-    assert sum(states["random"].values()) == kills
+    left = json.loads(run.stdout)
     # The kills must have met builds at work, or the test would prove nothing.
-    assert sum(states["random"].get(at, 0) for at in ("amid a file", "between files")) >= kills / 4
-    assert states["steps"]["amid a file"] > 10 // every
-    assert states["steps"]["between files"] > 10 // every
+    assert left["amid a file"] > 10 // every and left["between files"] > 10 // every

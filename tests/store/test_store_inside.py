@@ -42,9 +42,8 @@ Spoil = Callable[[Path, Path], None]
 
 
 @pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    build(tmp_path / "cranes", plan_of())
-    return tmp_path / "cranes"
+def dataset(cranes: Path) -> Path:
+    return cranes
 
 
 @pytest.fixture
@@ -96,10 +95,11 @@ SPOILS = [
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_whoever_opens_a_directory_refuses_what_is_no_file_of_it(
+def test_whoever_opens_or_verifies_a_directory_refuses_what_is_no_file_of_it(
     dataset: Path, secret: Path, spoil: Spoil
 ) -> None:
     settle_directory(dataset)
+    assert verify_files(dataset) == []
     spoil(dataset, secret)
     with pytest.raises(
         RunFailure, match=r"is a (link|pipe), expected a regular file of the dataset"
@@ -107,14 +107,6 @@ def test_whoever_opens_a_directory_refuses_what_is_no_file_of_it(
         settle_directory(dataset)
     with pytest.raises(RunFailure):
         published_paths(dataset)
-
-
-@pytest.mark.parametrize("spoil", SPOILS)
-def test_verifying_names_it_and_reads_nothing_behind_it(
-    dataset: Path, secret: Path, spoil: Spoil
-) -> None:
-    assert verify_files(dataset) == []
-    spoil(dataset, secret)
     assert any("expected a regular file of the dataset" in line for line in verify_files(dataset))
     assert not any(path.startswith("more/") for path in list_files(dataset).files)
 

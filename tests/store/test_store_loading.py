@@ -6,7 +6,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import random
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -15,24 +18,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from store_cases import build, candidates_of, data_files, opened, plan_of
+from store_cases import candidates_of, data_files, opened, plan_of
 
-from counterfoil.store.layout import WHATS, What
+from counterfoil.store.layout import What
 from counterfoil.store.reading import read_rows
 from counterfoil.store.rows import TableForm, webdataset_features
-from counterfoil.store.shard_files import ROWS_A_GROUP_WITH_IMAGES, ROWS_A_GROUP_WITHOUT_IMAGES
 
+WAYS = pytest.mark.parametrize(
+    ("what", "streaming"), [("data", False), ("candidates", False), ("rejected", True)]
+)
 NAMES = ["crane (n02012849)", "crane (n03126707)", "coot"]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return a finished dataset of each format, shared since these tests only read."""
-    folder = tmp_path_factory.mktemp("loading")
-    return {
-        format: build(folder / format, plan_of(f"output.format={format}"))
-        for format in ("parquet", "webdataset")
-    }
 
 
 def load(kind: str, files: Any, cache: Path, **options: Any) -> Any:
@@ -51,8 +46,7 @@ def pixels(image: Image.Image) -> bytes:
     return image.convert("RGB").tobytes()
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("what", WHATS)
+@WAYS
 def test_datasets_reads_parquet(
     built: dict[str, Path], tmp_path: Path, what: What, streaming: bool
 ) -> None:
@@ -74,8 +68,7 @@ def test_datasets_reads_parquet(
         assert row == wanted
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("what", WHATS)
+@WAYS
 def test_datasets_reads_webdataset(
     built: dict[str, Path], tmp_path: Path, what: What, streaming: bool
 ) -> None:
@@ -162,10 +155,6 @@ def test_a_group_without_a_row_has_no_file_and_no_split(built: dict[str, Path]) 
 
 
 def test_importing_the_store_is_light() -> None:
-    import os
-    import subprocess
-    import sys
-
     code = (
         "import sys, counterfoil.store; "
         "heavy = {'torch', 'datasets', 'pandas', 'pyarrow', 'webdataset', 'PIL', 'numpy'}; "
@@ -183,9 +172,6 @@ def test_importing_the_store_is_light() -> None:
 
 
 IMAGE = 20_000
-# What the Hub's viewer takes of a Parquet file at once; a row may have 2 MB (FIELD.md, section 3).
-LARGEST_GROUP = 300_000_000
-LARGEST_ROW = 2_000_000
 
 
 class Counted(io.RawIOBase):
@@ -217,8 +203,10 @@ class Counted(io.RawIOBase):
         super().close()
 
 
-@pytest.fixture(params=["parquet", "webdataset"])
-def shard(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Path]:
+@pytest.fixture(scope="module", params=["parquet", "webdataset"])
+def shard(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """Return the files of a shard of 450 accepted images of 20 kB that no compression makes
     smaller."""
     plan = plan_of(
@@ -229,10 +217,11 @@ def shard(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Path]:
         dataclasses.replace(candidate, reason="accepted", image=noise.randbytes(IMAGE))
         for candidate in candidates_of(plan, plan.shards[0])
     ]
-    with opened(tmp_path, plan) as store:
+    folder = tmp_path_factory.mktemp("pages")
+    with opened(folder, plan) as store:
         receipt = store.writer.write(plan.shards[0], accepted)
     files = {what: receipt.file(what) for what in ("data", "candidates")}
-    return {what: tmp_path / file.path for what, file in files.items() if file is not None}
+    return {what: folder / file.path for what, file in files.items() if file is not None}
 
 
 def test_a_page_of_images_costs_its_own_bytes_and_no_others(shard: dict[str, Path]) -> None:
@@ -250,22 +239,6 @@ def test_a_page_of_images_costs_its_own_bytes_and_no_others(shard: dict[str, Pat
             stems = {member.name.partition(".")[0] for member in members if member}
             assert len(stems) == rows, "the members of a sample are adjacent"
         assert rows * IMAGE <= file.bytes_read <= rows * IMAGE + 3 * rows * 1024 + overhead
-
-
-def test_row_groups_stay_within_what_a_viewer_takes(shard: dict[str, Path]) -> None:
-    assert ROWS_A_GROUP_WITH_IMAGES * LARGEST_ROW <= LARGEST_GROUP
-    if shard["data"].suffix != ".parquet":
-        pytest.skip("tar files have no row groups")
-    for what, most in (
-        ("data", ROWS_A_GROUP_WITH_IMAGES),
-        ("candidates", ROWS_A_GROUP_WITHOUT_IMAGES),
-    ):
-        metadata = pq.read_metadata(shard[what])
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        assert all(group.num_rows <= most for group in groups)
-        # A row is its image and, with it, little else.
-        image = IMAGE if what == "data" else 0
-        assert all(group.total_byte_size / group.num_rows <= image + 1000 for group in groups)
 
 
 def test_rows_hold_no_more_beside_the_image_than_a_viewer_shows(shard: dict[str, Path]) -> None:

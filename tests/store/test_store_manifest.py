@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import random
 import shutil
 import sys
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_cases import build, cached_copy, plan_of
 
 from counterfoil.errors import RunFailure
 from counterfoil.store.atomic import remove_durably, write_atomically
@@ -29,46 +29,35 @@ from support.refusals import refuses
 
 
 @pytest.fixture
-def dataset(tmp_path: Path, format: str) -> Path:
-    return build(tmp_path / "cranes", plan_of(f"output.format={format}"))
+def dataset(cranes: Path) -> Path:
+    return cranes
 
 
-def test_a_finished_dataset_is_whole(dataset: Path) -> None:
-    assert verify_files(dataset) == []
-    manifest = json.loads((dataset / "manifest.json").read_text())
-    names = [file["path"] for file in manifest["files"]]
-    assert names == sorted(names)
-    assert {*names, "manifest.json"} == set(published(dataset))
-    assert {"README.md", "recipe.yaml", "lock.json", "thresholds.json", "figures/sheet.png"} < set(
-        names
-    )
+def test_a_finished_dataset_is_whole(built: dict[str, Path]) -> None:
+    always = {"README.md", "recipe.yaml", "lock.json", "thresholds.json", "figures/sheet.png"}
+    for dataset in built.values():
+        assert verify_files(dataset) == []
+        manifest = json.loads((dataset / "manifest.json").read_text())
+        names = [file["path"] for file in manifest["files"]]
+        assert names == sorted(names)
+        assert {*names, "manifest.json"} == set(published(dataset)) > always
 
 
 def test_one_flipped_bit_in_any_file_shows(dataset: Path) -> None:
     chance = random.Random(0)
     for name, content in published(dataset).items():
         path = dataset / name
-        for position in chance.sample(range(len(content)), min(3, len(content))):
+        of_manifest = name == "manifest.json"
+        for position in chance.sample(range(len(content)), 40 if of_manifest else 1):
             path.write_bytes(flipped(content, position, chance.randrange(8)))
             problems = verify_files(dataset)
-            assert problems, f"{name}: byte {position}"
-            if name != "manifest.json":
-                assert len(problems) == 1
-                assert problems[0].startswith(f"{name}: is changed: sha256")
+            if of_manifest:
+                assert any(line.startswith("manifest.json: ") for line in problems), position
+            else:
+                (problem,) = problems
+                assert problem.startswith(f"{name}: is changed: sha256")
         path.write_bytes(content)
     assert verify_files(dataset) == []
-
-
-def test_one_flipped_bit_anywhere_in_the_manifest_shows(tmp_path: Path) -> None:
-    build(tmp_path, plan_of())
-    path = tmp_path / "manifest.json"
-    content = path.read_bytes()
-    chance = random.Random(1)
-    for position in chance.sample(range(len(content)), 150):
-        path.write_bytes(flipped(content, position, chance.randrange(8)))
-        assert any(problem.startswith("manifest.json: ") for problem in verify_files(tmp_path)), (
-            position
-        )
 
 
 def test_missing_unexpected_and_resized_files_are_reported_apart(dataset: Path) -> None:
@@ -95,12 +84,6 @@ def test_what_is_not_published_is_not_compared(dataset: Path) -> None:
     assert not any(name.startswith((".", "index")) for name in published_paths(dataset))
 
 
-def test_a_copy_of_the_hubs_client_whose_links_lead_to_its_blobs_is_whole_too(
-    dataset: Path, tmp_path: Path
-) -> None:
-    assert verify_files(cached_copy(dataset, tmp_path / "hub" / "datasets--a--b")) == []
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -118,12 +101,11 @@ def test_a_manifest_of_another_form_is_reported(tmp_path: Path, content: str) ->
     assert [problem.code for _, problem in check_files(tmp_path).problems] == ["damaged-file"]
 
 
-def test_nothing_in_a_dataset_names_this_machine(dataset: Path) -> None:
-    import platform
-
-    for name, content in published(dataset).items():
-        assert str(dataset.parent).encode() not in content, name
-        assert platform.node().encode() not in content, name
+def test_nothing_in_a_dataset_names_this_machine(built: dict[str, Path]) -> None:
+    for dataset in built.values():
+        for name, content in published(dataset).items():
+            assert str(dataset.parent).encode() not in content, name
+            assert platform.node().encode() not in content, name
 
 
 # A dataset replaces another completely or not at all, at whatever step a run is killed.

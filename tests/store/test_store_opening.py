@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from store_cases import INPUTS, STACK, build, candidates_of, opened, plan_of
 
-import warm
 from counterfoil.documents import document_differences
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.store.dataset_store import ShardWriter
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.reading import read_rows
 from support.files import published
@@ -50,14 +47,8 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
     ("override", "line"),
     [
         ("generator.steps=30", "generator.steps: 20 there, 30 here"),
-        (
-            "prompts.shifts.snow.prompt=a {class} in snow",
-            'prompts.snow.prompt: "a photo of a {class} in the snow" there, "a {class} in snow"'
-            " here",
-        ),
         ("prompts.shifts.rain=null", "prompts.rain: "),
         ("screen.object_threshold=0.3", "base.object_threshold.value: 0.25 there, 0.3 here"),
-        ("output.rows_per_shard=4", "output.rows_per_shard: 8 there, 4 here"),
     ],
 )
 def test_another_recipe_is_refused_with_the_difference(
@@ -225,8 +216,6 @@ def test_a_manifest_never_stands_beside_missing_shards(tmp_path: Path) -> None:
 
 
 def test_attachments_stay_inside_the_directory(tmp_path: Path) -> None:
-    from store_cases import DatasetStore
-
     for path in ("../escaped", "/tmp/escaped", "tokens/../../escaped"):
         opening = DatasetStore.open(
             tmp_path / "out", plan_of(), {}, {}, {}, recipe_yaml="", attachments={path: b""}
@@ -234,24 +223,6 @@ def test_attachments_stay_inside_the_directory(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="not a path below"), opening:
             pass
     assert not (tmp_path / "escaped").exists()
-
-
-def test_a_second_process_is_refused_and_reported_by_whom(tmp_path: Path) -> None:
-    with opened(tmp_path, plan_of()):
-        code = (
-            "import sys; from pathlib import Path; from counterfoil.errors import UserError\n"
-            "from counterfoil.store.directory_lock import directory_lock\n"
-            "try:\n"
-            "    with directory_lock(Path(sys.argv[1])): print('entered')\n"
-            "except UserError as error: print(error)\n"
-        )
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        arguments = [sys.executable, "-c", code, str(tmp_path)]
-        shown = warm.run(arguments, environment, check=True).stdout
-    assert "is in use by another process" in shown
-    assert f"process id {os.getpid()}" in shown
-    with opened(tmp_path, plan_of()):
-        pass
 
 
 def test_the_lock_of_a_killed_process_blocks_nobody(tmp_path: Path) -> None:
@@ -280,23 +251,6 @@ def test_who_holds_the_lock_is_never_written_through_a_link(tmp_path: Path) -> N
     with directory_lock(tmp_path / "data"):
         assert int(holder.read_text()) == os.getpid()
     assert other.read_text() == "kept"
-
-
-def test_the_writer_travels_to_workers(tmp_path: Path) -> None:
-    plan = plan_of()
-    with opened(tmp_path, plan) as store:
-        writer = pickle.loads(pickle.dumps(store.writer))
-        assert isinstance(writer, ShardWriter)
-        shard = pickle.loads(pickle.dumps(store.pending()[0]))
-        receipt = writer.write(shard, candidates_of(plan, shard))
-        assert store.receipts() == [receipt]
-
-
-def test_errors_travel_from_workers() -> None:
-    error = RunFailure(["no room"], hint="make some")
-    again = pickle.loads(pickle.dumps(error))
-    assert isinstance(again, CounterfoilError)
-    assert (again.problems, again.hint) == (error.problems, error.hint)
 
 
 def test_differences_are_named_counted_and_short() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import os
 import sys
+import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +42,7 @@ from counterfoil.store.rows import (
     unique_names,
     webdataset_features,
 )
+from counterfoil.store.shard_files import ROWS_A_GROUP_WITH_IMAGES
 from support.files import published
 from support.refusals import refuses
 
@@ -103,14 +104,6 @@ def test_a_score_is_a_number_or_none(value: float) -> None:
     candidate = replace(candidate_of(sample), verdict=clip_verdict((value, None), (0.25, None)))
     with pytest.raises(ValueError, match=rf"{sample.key}: object_score is {value}"):
         stored_row(candidate, "data", TableForm(), "png")
-
-
-def test_metadata_is_the_same_text_as_that_of_datasets() -> None:
-    import datasets
-
-    info = json.loads(arrow_schema("data", NAMES, TableForm()).metadata[b"huggingface"])
-    reference = datasets.Features.from_dict(features("data", NAMES, TableForm()))
-    assert list(info["info"]["features"]) == list(reference)
 
 
 # Paths: each is read back to what it was made from, and nothing else is taken for one.
@@ -197,30 +190,27 @@ def _expected(candidate: Candidate, what: What, embeddings: bool) -> dict:
 
 
 @pytest.mark.parametrize("what", WHATS)
-def test_rows_come_back_in_the_order_of_the_plan(tmp_path: Path, format: str, what: What) -> None:
-    plan = plan_of(f"output.format={format}")
-    build(tmp_path, plan)
-    expected = expected_rows(all_candidates(plan), what)
+def test_rows_come_back_in_the_order_of_the_plan(
+    built: dict[str, Path], format: str, what: What
+) -> None:
+    expected = expected_rows(all_candidates(plan_of()), what)
     assert expected, "there are rows of every kind"
-    assert list(read_rows(tmp_path, what=what)) == expected
+    assert list(read_rows(built[format], what=what)) == expected
 
 
-def test_columns_and_groups_are_chosen(tmp_path: Path, format: str) -> None:
-    plan = plan_of(f"output.format={format}")
-    build(tmp_path, plan)
-    rows = list(
-        read_rows(tmp_path, columns=["shift", "key"], groups=["weather"], what="candidates")
-    )
+def test_columns_and_groups_are_chosen(built: dict[str, Path], format: str) -> None:
+    dataset = built[format]
+    rows = list(read_rows(dataset, columns=["shift", "key"], groups=["weather"], what="candidates"))
     assert {tuple(row) for row in rows} == {("shift", "key")}
     assert {row["shift"] for row in rows} == {"snow", "rain"}
-    assert next(b.schema.names for b in read_batches(tmp_path, columns=["label", "image"])) == [
+    assert next(b.schema.names for b in read_batches(dataset, columns=["label", "image"])) == [
         "label",
         "image",
     ]
     with pytest.raises(ValueError, match="has no column reason; it has key, "):
-        list(read_rows(tmp_path, columns=["reason"]))
-    with refuses("unknown-group", tmp_path, "'grass'") as caught:
-        list(read_rows(tmp_path, groups=["grass"]))
+        list(read_rows(dataset, columns=["reason"]))
+    with refuses("unknown-group", dataset, "'grass'") as caught:
+        list(read_rows(dataset, groups=["grass"]))
     assert caught.value.hint == "Its groups are base, weather, nowhere."
 
 
@@ -242,12 +232,8 @@ def test_a_folder_without_a_dataset_is_not_read(tmp_path: Path) -> None:
         list(read_rows(tmp_path))
 
 
-def test_both_formats_give_equal_batches(tmp_path: Path) -> None:
-    tables = []
-    for format in ("parquet", "webdataset"):
-        build(tmp_path / format, plan_of(f"output.format={format}"))
-        tables.append(list(read_batches(tmp_path / format)))
-    parquet, tar = tables
+def test_both_formats_give_equal_batches(built: dict[str, Path]) -> None:
+    parquet, tar = (list(read_batches(dataset)) for dataset in built.values())
     assert [batch.schema for batch in parquet] == [batch.schema for batch in tar]
     assert [batch.to_pylist() for batch in parquet] == [batch.to_pylist() for batch in tar]
 
@@ -304,8 +290,9 @@ def test_any_row_reads_back_as_it_was_written(which: str, candidates: list[Candi
             )
 
 
-def test_another_process_writes_the_same_bytes(tmp_path: Path, format: str) -> None:
-    built = build(tmp_path / "here", plan_of(f"output.format={format}"))
+def test_another_process_writes_the_same_bytes(
+    built: dict[str, Path], tmp_path: Path, format: str
+) -> None:
     rebuilt = tmp_path / "there"
     code = (
         "import sys, time; from pathlib import Path; from store_cases import build, plan_of;"
@@ -318,24 +305,22 @@ def test_another_process_writes_the_same_bytes(tmp_path: Path, format: str) -> N
     environment = {**os.environ, "PYTHONPATH": paths, "TZ": "Asia/Tokyo"}
     arguments = [sys.executable, "-c", code, str(rebuilt), f"output.format={format}"]
     warm.run(arguments, environment, cwd=tmp_path, check=True)
-    assert published(built) == published(rebuilt)
+    assert published(built[format]) == published(rebuilt)
 
 
-def test_the_order_of_writing_changes_no_byte(tmp_path: Path, format: str) -> None:
+def test_the_order_of_writing_changes_no_byte(
+    built: dict[str, Path], tmp_path: Path, format: str
+) -> None:
     plan = plan_of(f"output.format={format}")
-    build(tmp_path / "forward", plan)
     with opened(tmp_path / "backward", plan) as store:
         for shard in reversed(store.pending()):
             store.writer.write(shard, candidates_of(plan, shard))
     build(tmp_path / "backward", plan)
-    assert published(tmp_path / "forward") == published(tmp_path / "backward")
+    assert published(built[format]) == published(tmp_path / "backward")
 
 
-def test_no_member_of_a_tar_tells_who_wrote_it_or_when(tmp_path: Path) -> None:
-    import tarfile
-
-    build(tmp_path, plan_of("output.format=webdataset"))
-    for path in tmp_path.rglob("*.tar"):
+def test_no_member_of_a_tar_tells_who_wrote_it_or_when(built: dict[str, Path]) -> None:
+    for path in built["webdataset"].rglob("*.tar"):
         with tarfile.open(path) as tar:
             members = tar.getmembers()
         assert {(m.mtime, m.uid, m.gid, m.uname) for m in members} == {(0, 0, 0, "counterfoil")}
@@ -370,6 +355,8 @@ def test_row_groups_are_fixed_and_images_are_not_packed_again(tmp_path: Path) ->
     metadata = pq.read_metadata(tmp_path / file.path)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     assert [group.num_rows for group in groups] == [100, 100, 100, 100, 50]
+    # The Hub's viewer takes 300 MB of a file at once, and a row may have 2 MB.
+    assert ROWS_A_GROUP_WITH_IMAGES * 2_000_000 <= 300_000_000
     columns = {
         groups[0].column(c).path_in_schema: groups[0].column(c)
         for c in range(groups[0].num_columns)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from store_cases import build, opened, plan_of
+from store_cases import opened, plan_of
 
 import counterfoil.store.shard_files
 from counterfoil.documents import document_bytes
@@ -25,15 +26,13 @@ from support.refusals import refuses
 
 
 @pytest.fixture
-def parquet(tmp_path: Path) -> Path:
-    build(tmp_path / "cranes", plan_of())
-    return tmp_path / "cranes"
+def parquet(cranes: Path) -> Path:
+    return cranes
 
 
 @pytest.fixture
-def tars(tmp_path: Path) -> Path:
-    build(tmp_path / "cranes", plan_of("output.format=webdataset"))
-    return tmp_path / "cranes"
+def tars(built: dict[str, Path], tmp_path: Path) -> Path:
+    return shutil.copytree(built["webdataset"], tmp_path / "cranes")
 
 
 def shard(dataset: Path) -> Path:

@@ -109,6 +109,7 @@ class Renderer(ImageRenderer):
                     self.pipeline,
                     prompt,
                     self.generator.negative_prompt,
+                    device=self.device,
                     guided=negative_too,
                     options=self.generator.options,
                 )

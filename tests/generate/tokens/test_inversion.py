@@ -41,7 +41,7 @@ from counterfoil.models.diffusion import load_pipeline
 from counterfoil.progress import listening
 from counterfoil.recipe import LearnSettings, load_recipe
 from driven import done_of
-from miniature_pipelines import stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
+from miniature_pipelines import stable_diffusion_1, stable_diffusion_xl
 from support.refusals import problems_of
 from tiny_builds import CLASSES, command, published, tiny
 
@@ -75,15 +75,7 @@ def _pipeline(make: Callable[[], Any]) -> Any:
     return pipeline
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        stable_diffusion_1,
-        pytest.param(stable_diffusion_2, marks=pytest.mark.whole),  # of the family of the first
-        stable_diffusion_xl,
-    ],
-)
-@pytest.mark.parametrize("vectors", [1, 2])
+@pytest.mark.parametrize(("make", "vectors"), [(stable_diffusion_1, 2), (stable_diffusion_xl, 1)])
 def test_a_token_is_the_same_to_the_bit_whoever_shares_its_batch(
     make: Callable[[], Any], vectors: int
 ) -> None:
@@ -289,6 +281,7 @@ LEARN = (
     "tokens={path: null, learn: {steps: 3, batch_size: 1, learning_rate: 1.0e-2,"
     " classes_in_flight: 2}}"
 )
+BAG = "source.classes=[{id: '08', name: bag, source_label: 8}]"
 LEARNED = {"00": "t-shirt", "05": "sandal", "08": "bag"}
 
 
@@ -344,8 +337,7 @@ def test_workers_and_groups_change_no_byte(learned: Path, tmp_path: Path) -> Non
     learn(tmp_path / "two", workers=2)
     assert published(tmp_path / "two") == published(learned)
     # One class alone, in a group that is padded, is the class among others.
-    class_08 = "source.classes=[{id: '08', name: bag, source_label: 8}]"
-    learn(tmp_path / "one", class_08)
+    learn(tmp_path / "one", BAG)
     assert (tmp_path / "one/08.safetensors").read_bytes() == (
         learned / "08.safetensors"
     ).read_bytes()
@@ -370,11 +362,11 @@ def test_a_killed_run_goes_on_and_ends_the_same(learned: Path, tmp_path: Path) -
     assert published(out) == published(learned)
 
 
-def test_two_text_encoders_learn_and_render(tmp_path: Path) -> None:
+def test_two_text_encoders_learn(tmp_path: Path) -> None:
     torch.manual_seed(3)
     stable_diffusion_xl().save_pretrained(str(tmp_path / "xl"))
     model = f"generator.model=local-dir:{tmp_path / 'xl'}"
-    learn(tmp_path / "tokens", model, "tokens.learn.vectors=2")
+    learn(tmp_path / "tokens", model, "tokens.learn.vectors=2", BAG)
     token = read_token_file(tmp_path / "tokens/08.safetensors")
     assert [part.shape[0] for part in token.vectors] == [2, 2]
     pipeline = load_pipeline(
@@ -384,14 +376,11 @@ def test_two_text_encoders_learn_and_render(tmp_path: Path) -> None:
         weight = getattr(pipeline, f"text_encoder{suffix}").get_input_embeddings().weight
         index = getattr(pipeline, f"tokenizer{suffix}").convert_tokens_to_ids(token.placeholder)
         assert torch.equal(weight[index], vectors[0])
-    few = ("samples.candidates=1", "prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
-    out = tmp_path / "dataset"
-    assert tiny(out, model, *few, f"tokens.path={tmp_path / 'tokens'}").accepted == 6
 
 
 def test_a_build_learns_once_and_sends_the_tokens_along(learned: Path, tmp_path: Path) -> None:
     out = tmp_path / "dataset"
-    settings = (LEARN, OWN_SIZE, "samples.candidates=1", "prompts.shifts.red=null")
+    settings = (LEARN, OWN_SIZE, "samples.candidates=1", "prompts.shifts={}")
     tiny(out, *settings)
     files = published(out)
     for name in (*(f"{class_id}.safetensors" for class_id in LEARNED), "manifest.json"):
@@ -439,10 +428,7 @@ def test_classes_that_cannot_be_learned_are_named_together(tmp_path: Path) -> No
     assert not list((tmp_path / "few").glob("*.safetensors"))
 
 
-@pytest.mark.parametrize("workers", [1, 2], ids=["this process", "two workers"])
-def test_a_worker_of_another_stack_learns_nothing(
-    workers: int, learned: Path, tmp_path: Path
-) -> None:
+def test_a_worker_of_another_stack_learns_nothing(learned: Path, tmp_path: Path) -> None:
     """Each worker compares its stack with the folder's, and is refused before it loads a model."""
     identity = json.loads((learned / "manifest.json").read_text())
     del identity["classes"]
@@ -450,7 +436,7 @@ def test_a_worker_of_another_stack_learns_nothing(
     recipe = load_recipe("wardrobe-mini", [CLASSES, LEARN])
     work = LearningTask(recipe, tmp_path, "cpu", identity)
     with pytest.raises(UserError) as refused:
-        list(LocalEngine(workers).run(work, [["00"], ["05"]]))
+        list(LocalEngine().run(work, [["00"], ["05"]]))
     assert str(tmp_path) in refused.value.problems[0]
     assert any('versions.torch: "1.0.0" there' in line for line in refused.value.problems)
     assert list(tmp_path.iterdir()) == []

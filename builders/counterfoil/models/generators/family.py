@@ -173,11 +173,13 @@ def encode_prompt(
     prompt: str,
     negative: str | None,
     *,
+    device: torch.device,
     guided: bool,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the arguments of a call for one prompt, and for its negative prompt if `guided`.
 
+    device: the device that the pipeline computes on, for which it would search all its modules.
     The encoder gets the `options` of the recipe that the pipeline's own call would pass to it.
     Raise RunFailure if the number of its outputs is not that of `family.outputs`.
     """
@@ -191,6 +193,7 @@ def encode_prompt(
     if negative is None and "negative_prompt" in call:
         default = call["negative_prompt"].default
         negative = None if default is inspect.Parameter.empty else default
+    settings |= {"device": device, "num_images_per_prompt": 1}
     guidance = {
         "negative_prompt": negative,
         "do_classifier_free_guidance": guided and not family.apart,
@@ -270,11 +273,10 @@ def is_required(parameter: inspect.Parameter) -> bool:
 def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Call the encoder. Return its outputs by name, except absent ones and those that are no
     argument of a call."""
-    always = {"device": pipeline._execution_device, "num_images_per_prompt": 1}
     known = inspect.signature(pipeline.encode_prompt).parameters
     required = [name for name, parameter in known.items() if is_required(parameter)]
     arguments: dict[str, Any] = dict.fromkeys(required)
-    for name, value in (always | dict(given)).items():
+    for name, value in given.items():
         if name in known:
             arguments[name] = value
     values = pipeline.encode_prompt(**arguments)
