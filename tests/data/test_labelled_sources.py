@@ -264,8 +264,6 @@ def test_the_labs_split_is_what_the_recipe_calls_its_source() -> None:
     [
         ("lab:wardrobe", ("lab:wardrobe", None, None)),
         ("lab:wardrobe:audit", ("lab:wardrobe", None, "audit")),
-        ("user/photos", ("user/photos", None, None)),
-        ("user/photos:test", ("user/photos", None, "test")),
         ("user/photos@v1.2:test", ("user/photos", "v1.2", "test")),
         ("user/photos@refs/pr/1", ("user/photos", "refs/pr/1", None)),
         ("mnist:test", ("mnist", None, "test")),

@@ -129,7 +129,6 @@ def test_every_form_gives_the_same_labels_and_pixels(
 @pytest.mark.parametrize(
     ("source", "split", "code", "path", "word"),
     [
-        (source_of("lab:wardrop"), "train", "unknown-dataset", "source.dataset", "'wardrop'"),
         (source_of("lab:wardrobe"), "test", "unknown-split", "source", "'test'"),
         (source_of("./no/such/folder"), "train", "unreadable-data", "source", "no/such/folder"),
     ],
@@ -139,17 +138,6 @@ def test_what_is_not_there_is_a_users_mistake(
 ) -> None:
     with refuses(code, path, word):
         open_source(source).split(split)
-
-
-def test_missing_columns_and_splits_are_reported_with_those_there_are(
-    wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
-) -> None:
-    source = _parquet(tmp_path / "source", wardrobe)
-    with refuses("missing-column", "source.image_column", "'picture'") as refused:
-        open_source(source.model_copy(update={"image_column": "picture"})).split("validation")
-    assert "image, label" in (refused.value.hint or "")
-    with refuses("unreadable-data", "source", "trian"):
-        open_source(source).split("trian")
 
 
 def pandas_folder(folder: Path, labels: Any) -> Path:
@@ -184,8 +172,7 @@ def test_labels_that_are_no_names_and_no_whole_numbers_are_refused(
 @pytest.mark.parametrize(
     ("labels", "numbers", "kept_labels"),
     [
-        ([4.0, 2.0, 4.0], [4, 2, 4], (1, 0, 1)),
-        ([1.0, float("nan"), 0.0], [1, -1, 0], (1, 0)),
+        ([4.0, float("nan"), 2.0], [4, -1, 2], (1, 0)),
         (pd.array([1, None, 0], "Int64"), [1, -1, 0], (1, 0)),
         (["star", None, "mug"], [1, -1, 0], (1, 0)),
         (["null", "None", "NA"], [2, 1, 0], (2, 1, 0)),
@@ -492,8 +479,6 @@ def test_a_card_without_yaml_is_no_matter_for_a_warning(
     opened = open_source(source)
     assert len(opened.split("validation").labels) == ROWS and opened.configs and opened.splits
     assert not caplog.records
-    datasets.get_dataset_config_names(str(tmp_path / "data"))
-    assert "metadata block was not found" in caplog.text, "who reads it by other means is warned"
 
 
 NAME = "someone/photos"
@@ -539,14 +524,11 @@ def test_what_is_not_known_is_not_different(tmp_path: Path) -> None:
     assert open_source(elsewhere, now).pin.document() == now
 
 
-@pytest.mark.parametrize(
-    "recorded", [None, [], "photos", {}, {"dataset": 3}, {"dataset": "photos", "content": [1]}]
-)
-def test_a_document_of_another_form_is_no_pin(recorded: Any, tmp_path: Path) -> None:
-    assert SourcePin.of(recorded) is None
-    assert (
-        open_source(source_of(folder_of(tmp_path / "photos", 1)), recorded).pin.content is not None
-    )
+def test_a_document_of_another_form_is_no_pin(tmp_path: Path) -> None:
+    documents = (None, [], "photos", {}, {"dataset": 3}, {"dataset": "photos", "content": [1]})
+    assert [*map(SourcePin.of, documents)] == [None] * len(documents)
+    source = source_of(folder_of(tmp_path / "photos", 1))
+    assert open_source(source, documents[-1]).pin.content is not None
 
 
 def test_the_labs_pin_is_its_version_and_no_lock_of_it_changes() -> None:
@@ -775,10 +757,9 @@ def test_scenes_with_masks_are_those_with_boxes() -> None:
             np.testing.assert_array_equal(np.asarray(stored), expected)
 
 
-@pytest.mark.parametrize("column", ["image", "mask"])
-def test_a_picture_of_the_lab_is_no_label(column: str) -> None:
-    opened = open_source(source_of("lab:wardrobe-masks", label_column=column))
-    with refuses("missing-label", "source.label_column", f"'{column}'"):
+def test_a_picture_of_the_lab_is_no_label() -> None:
+    opened = open_source(source_of("lab:wardrobe-masks", label_column="mask"))
+    with refuses("missing-label", "source.label_column", "'mask'"):
         opened.split("validation")
 
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from counterfoil.models.messages import failure, message, refusal
 from support.messages import gaps_of, mentioned, said, statements
 
