@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 import pytest
 
-from counterfoil.data.labelled_images import LabelledImages, deal_halves
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labelled_sources import (
     NamedDataset,
     labelled_conditions,
@@ -136,24 +135,6 @@ def test_other_conditions_are_another_content(tmp_path: Path) -> None:
     folder = saved(tmp_path / "columns", patient=[1, 2], a=[0, 1], b=[1, 1])
     contents = {read(folder, f"{{columns: [{names}]}}")[0].content for names in ("a, b", "b, a")}
     assert len(contents) == 2
-
-
-def test_halves_by_patient_have_every_condition(tmp_path: Path) -> None:
-    """Each patient is in one half, and each condition is equally frequent in both."""
-    rng = np.random.default_rng(0)
-    patients = np.repeat(np.arange(150), 2)
-    has = rng.random((300, 2)) < (0.3, 0.1)
-    columns = {name: has[:, k].astype(int).tolist() for k, name in enumerate(CONDITIONS)}
-    images, labels = read(
-        saved(tmp_path / "columns", patient=patients.tolist(), **columns), BY_COLUMNS
-    )
-    halves = deal_halves(images.labels, 0, images.units)
-    assert not set(patients[halves.discover]) & set(patients[halves.confirm])
-    # By a coin the standard deviation of these differences is 9 and 5.
-    surplus = labels.present[halves.discover].sum(axis=0) - labels.present[halves.confirm].sum(
-        axis=0
-    )
-    assert (np.abs(surplus) <= 4).all()
 
 
 @pytest.mark.parametrize(

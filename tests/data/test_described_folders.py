@@ -290,26 +290,6 @@ def test_tables_and_descriptions_are_read_as_they_are_documented(
     assert classes_by_path(write(tmp_path / "photos", names, files), split) == expected
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_a_table_of_each_form_gives_labels_and_further_columns(kind: str, tmp_path: Path) -> None:
-    frame = pd.DataFrame(
-        {"file_name": [f"test/{name}" for name in FLAT], "label": ["a", "b", "a", "c"], "note": "x"}
-    )
-    content = {
-        "csv": frame.to_csv(index=False),
-        "jsonl": frame.to_json(orient="records", lines=True),
-        "parquet": parquet_of(frame),
-    }[kind]
-    folder = write(
-        tmp_path / "photos", [*frame["file_name"], "train/9.png"], {f"metadata.{kind}": content}
-    )
-    assert classes_by_path(folder, "test") == dict(
-        zip(frame["file_name"], frame["label"], strict=True)
-    )
-    table = open_source(NamedDataset(str(folder))).rows("test", labelled=False)
-    assert table.columns == ("image", "label", "note") and list(table.column("note")) == ["x"] * 4
-
-
 def test_labels_are_numbered_as_the_description_says(tmp_path: Path) -> None:
     order = ("star", "mug", "bowl")
     for number, beside in enumerate(

@@ -228,13 +228,9 @@ def test_a_table_says_the_same(tmp_path: Path) -> None:
     assert states(error, "missing-column", "generator.shift_column", "'scene'")
 
 
-@pytest.mark.parametrize(
-    ("cell", "kind"),
-    [(["base"], [datasets.Value("string")]), ({"a": 1}, {"a": datasets.Value("int64")})],
-)
-def test_columns_of_lists_and_structs_are_reported_together(
-    tmp_path: Path, cell: Any, kind: Any
-) -> None:
+def test_columns_of_lists_are_reported_together(tmp_path: Path) -> None:
+    cell = ["base"]
+    kind = [datasets.Value("string")]
     (folder := tmp_path / "table").mkdir()
     features = datasets.Features({"image": datasets.Image(), "label": kind, "shift": kind})
     columns = {

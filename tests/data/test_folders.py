@@ -226,15 +226,6 @@ def test_a_listing_has_an_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         folder_content(folder)
 
 
-def test_a_snapshot_of_the_hubs_client_is_read_through_its_links(tmp_path: Path) -> None:
-    repository = tmp_path / "datasets--someone--photos"
-    write_all(repository / "blobs", {"1" * 40: b"first"})
-    (repository / "snapshots" / "abc").mkdir(parents=True)
-    (repository / "snapshots" / "abc" / "a.txt").symlink_to(f"../../blobs/{'1' * 40}")
-    plain = write_all(tmp_path / "plain", {"a.txt": b"first"})
-    assert folder_content(repository / "snapshots" / "abc").sha256 == folder_content(plain).sha256
-
-
 @pytest.fixture
 def mugs(tmp_path: Path) -> Path:
     (tmp_path / "photos" / "mug").mkdir(parents=True)

@@ -137,39 +137,17 @@ def test_a_coco_folder_becomes_masks_by_name(tmp_path: Path) -> None:
     assert {value for mask in disks for value in np.unique(mask).tolist()} == {0, 255}
 
 
-def removed(document: Any) -> None:
-    del document["annotations"][2]["segmentation"]
-
-
 def resized(document: Any) -> None:
     document["images"][0] |= {"width": 320, "height": 240}
 
 
-def sizeless(document: Any) -> None:
-    document["annotations"][1]["segmentation"]["size"] = [160, 120]
-
-
 FOLDERS: dict[str, tuple[Any, str, str, str, str]] = {
-    "an object without outline": (
-        removed,
-        "",
-        "invalid-outline",
-        "source.masks",
-        "expected polygons",
-    ),
     "another size": (
         resized,
         "",
         "invalid-outline",
         "source.masks",
         "320×240 pixels, and the image has 160×120",
-    ),
-    "run lengths of another size": (
-        sizeless,
-        "",
-        "invalid-outline",
-        "source.masks",
-        "the image has [120, 160]",
     ),
     "a class that is missing": (
         lambda _: None,

@@ -214,22 +214,6 @@ def test_labels_that_the_source_s_names_contradict_are_refused_together_with_the
     assert classes_of(resolve_classes(recipe_of(folder, RIGHT)))[0] == ("mug", "mug", 1)
 
 
-def test_rows_are_of_the_class_that_is_named(tmp_path: Path) -> None:
-    """Mugs, from which thresholds and tokens come, have the shades 60 and 61."""
-    recipe = resolve_classes(
-        recipe_of(imagefolder(tmp_path / "things", *FOLDERS), '[mug, "sea star"]')
-    )
-    images = labelled_split(recipe.source, "validation", recipe.classes)
-    decoded: dict[str, Any] = {key: images.decoded(image) for key, image in images.images()}
-    shades = [image.getpixel((0, 0))[0] for image in decoded.values() if image is not None]
-    assert sorted(zip(images.labels.tolist(), shades, strict=True)) == [
-        (0, 60),
-        (0, 61),
-        (1, 120),
-        (1, 121),
-    ]
-
-
 @pytest.mark.parametrize(
     ("labels", "entry", "refused"),
     [

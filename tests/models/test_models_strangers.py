@@ -566,7 +566,7 @@ def test_what_draws_no_image_from_a_prompt_is_reported_with_its_reason(
 ODD: dict[str, tuple[str, str, Change, str]] = {
     "second encoder's layers": (
         "flux", "text_encoder_2/config.json", lambda c: c.update(num_layers=3),
-        "num_layers is 3, and its weights have 1",
+        "num_layers is 3, and its weights have 2",
     ),
     "language model": (
         "qwen_image", "text_encoder/config.json", lambda c: c["text_config"].update(hidden_size=10**8),
