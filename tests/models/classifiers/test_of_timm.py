@@ -380,10 +380,13 @@ def test_a_file_of_anything_is_reported(mine: Path, content: bytes, says: str) -
 
 
 def test_only_a_regular_file_is_read(mine: Path) -> None:
-    (mine / "model.safetensors").unlink()
-    os.mkfifo(mine / "model.safetensors")
+    weights_file = mine / "model.safetensors"
+    weights_file.unlink()
+    os.mkfifo(weights_file)
     with pytest.raises(UserError, match="no weights"):
         load_classifier(f"local-dir:{mine}")
+    weights_file.unlink()
+    weights_file.write_bytes(b"no weights")
     file = mine / "config.json"
     for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")):
         file.rmdir() if file.is_dir() else file.unlink()
