@@ -41,9 +41,9 @@ def test_each_sentence_is_stated_with_the_values_of_its_gaps() -> None:
     assert {*message.sentences} - mentioned(PACKAGE, message) == CHOSEN
 
 
-@pytest.mark.parametrize("name", message.sentences)
-def test_a_sentence_and_its_advice_can_be_said(name: str) -> None:
-    assert said(message, name).code == name.partition(".")[0]
+def test_every_sentence_and_its_advice_can_be_said() -> None:
+    for name in message.sentences:
+        assert said(message, name).code == name.partition(".")[0]
 
 
 def test_a_number_comes_with_its_noun() -> None:

@@ -115,7 +115,7 @@ def test_images_share_an_index_where_class_and_seed_are_one(tmp_path: Path) -> N
     """Compare every two images of random tables that lack some seeds; half of the tables have a
     column of numbers."""
     rng = np.random.default_rng(0)
-    for trial in range(4):
+    for trial in range(2):
         changes = [
             "samples.noise=independent",
             *(["generator.index_column=number"] if trial % 2 else []),
@@ -228,13 +228,9 @@ def test_a_table_says_the_same(tmp_path: Path) -> None:
     assert states(error, "missing-column", "generator.shift_column", "'scene'")
 
 
-@pytest.mark.parametrize(
-    ("cell", "kind"),
-    [(["base"], [datasets.Value("string")]), ({"a": 1}, {"a": datasets.Value("int64")})],
-)
-def test_columns_of_lists_and_structs_are_reported_together(
-    tmp_path: Path, cell: Any, kind: Any
-) -> None:
+def test_columns_of_lists_are_reported_together(tmp_path: Path) -> None:
+    cell = ["base"]
+    kind = [datasets.Value("string")]
     (folder := tmp_path / "table").mkdir()
     features = datasets.Features({"image": datasets.Image(), "label": kind, "shift": kind})
     columns = {
@@ -284,7 +280,6 @@ def changed(number: int, column: int, value: Any) -> list[list[Any]]:
     [
         (changed(0, 1, "t-shrt"), "unknown-label", ["1 row", "'t-shrt'", "did you mean 't-shirt'?"]),
         (changed(6, 2, "rde"), "unknown-label", ["1 row", "'rde'", "did you mean 'red'?"]),
-        (changed(6, 2, ""), "unknown-label", ["1 row", "''"]),
         (changed(0, 4, "x"), "unfit-column", ["'seed': found 'x'", "0 to 9,223,372,036,854,775,807"]),
         (changed(0, 4, 2**63), "unfit-column", ["'seed': found '9223372036854775808'"]),
         (changed(0, 4, "1.5"), "unfit-column", ["found '1.5'"]),
@@ -293,13 +288,10 @@ def changed(number: int, column: int, value: Any) -> list[list[Any]]:
         (changed(0, 4, 8), "image-list", ["'base' of '00': seed 8", "generator.index_column"]),
         (changed(0, 3, "x" * 10_001), "unfit-column", ["'prompt'", "at most 10,000 characters"]),
         (full()[2:], "no-images", ["1 of 6 cells", "'base' of '00'"]),
-        (full()[:6], "no-images", ["3 of 6 cells", "'red' of '00', 'red' of '05', 'red' of '08'"]),
-        (changed(0, 0, "../secret.png"), "image-list", ["'../secret.png'"]),
         (changed(0, 0, "a/../../secret.png"), "image-list", ["'../secret.png'"]),
         (changed(0, 0, "/etc/passwd"), "image-list", ["'/etc/passwd'"]),
         (changed(0, 0, "./base_05_7.png"), "image-list", ["'base_05_7.png' more than once"]),
         ([line[:4] for line in full()], "image-list", ["line 2: 4 values, expected 5"]),
-        ([line[:4] for line in full(range(5))], "image-list", ["line 21: 4 values"]),
         ([], "image-list", []),
     ],
 )  # fmt: skip
@@ -311,7 +303,9 @@ def test_what_is_none_of_the_recipe_is_reported(
 
 def test_of_many_wrong_lines_the_first_are_shown(tmp_path: Path) -> None:
     lines = [line[:4] for line in full(range(5))]
-    assert refused(drawn_folder(tmp_path / "drawn", lines)).problems[-1] == "… and 10 more"
+    error = refused(drawn_folder(tmp_path / "drawn", lines))
+    assert states(error, "image-list", None, "line 21: 4 values")
+    assert error.problems[-1] == "… and 10 more"
 
 
 def test_all_problems_come_together(tmp_path: Path) -> None:

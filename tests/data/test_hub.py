@@ -39,9 +39,9 @@ def in_upload(error: Exception) -> RuntimeError:
     return wrapped
 
 
-@pytest.mark.parametrize("status", [408, 412, 429, 500, 502, 503, 504])
-def test_passing_faults_are_tried_again(status: int) -> None:
-    assert diagnose(answer(status), "sending").reason
+def test_passing_faults_are_tried_again() -> None:
+    for status in (408, 412, 429, 500, 502, 503, 504):
+        assert diagnose(answer(status), "sending").reason
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from PIL import Image
 from torchvision.datasets import ImageFolder as TorchvisionFolder
@@ -108,7 +108,6 @@ def trees(draw_: st.DrawFn) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 @given(trees())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_image_is_read_once_in_the_split_and_the_class_that_its_place_says(
     tree: tuple[tuple[str, ...], dict[str, str]],
 ) -> None:
@@ -139,7 +138,6 @@ def test_every_image_is_read_once_in_the_split_and_the_class_that_its_place_says
             "train",
             "",
         ),
-        (numbered("mug/session 1", "mug/session 2", "star/session 1"), "train", ""),
         ([*numbered("mug", "star"), "star/detail/close/9.png"], "train", ""),
         (numbered("train", "car", "bus"), "train", ""),
         (numbered("Train/mug", "Train/star", "Val/mug", "Val/star"), "validation", "Val"),
@@ -249,7 +247,6 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
     ("names", "code", "words"),
     [
         (["1.png", "2.png"], "missing-label", ["photos: "]),
-        ([*numbered("mug", "star"), "cover.png"], "missing-label", ["1 image lies", "cover.png"]),
         (
             [*numbered("train/mug", "test/mug"), "train/7.png"],
             "missing-label",
@@ -266,12 +263,6 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
             ["2 images lie", "extra/"],
         ),
         (numbered("val/mug", "dev/mug"), "unclear-split", ["'validation'", "val/", "dev/"]),
-        (
-            numbered("mug/train", "mug/test", "star/train"),
-            "unclear-split",
-            ["3 folders", "mug/test/"],
-        ),
-        (numbered("test tube/session 1", "mug/session 1"), "unclear-split", ["'test tube'"]),
         (numbered("seg_train/seg_train/mug", "seg_pred"), "unclear-split", ["'seg_train'"]),
         (
             numbered("STRASSE", "Straße", "strasse", "mug"),
@@ -279,11 +270,6 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
             ["'STRASSE', 'Straße' and 'strasse'"],
         ),
         (numbered("a", " a", "b"), "unclear-label", ["' a' and 'a'"]),
-        (
-            numbered("coffee_mug", "Coffee Mug", "b"),
-            "unclear-label",
-            ["'Coffee Mug' and 'coffee_mug'"],
-        ),
         (
             numbered("cafe\u0301", "caf\u00e9", "b"),
             "unclear-label",
@@ -345,7 +331,7 @@ ODD_KINDS = (*KINDS, "test_2", "dev set", "__pycache__", ".trash", "@eaDir", "a.
 ODD_FILES = ("1.jpg", "2.JPG", "3.png", "4.Jpg", "train_5.png", "6-test-1.jpg", "x.test.png", "notes.txt", "7.tar.png",
              "label.csv", "Thumbs.db", ".DS_Store", "LICENSE", "8.jpg.txt", "config.json", "9.avif",
              "9.ico")  # fmt: skip
-EXAMPLES = 28
+EXAMPLES = 14
 
 
 def tree(seed: int, root: Path) -> Path:
@@ -400,12 +386,11 @@ def test_rows_without_a_mark_of_their_own_are_those_that_datasets_reads(tmp_path
 
 def test_formats_that_are_read_become_rows(tmp_path: Path) -> None:
     folder = tmp_path / "photos"
-    for name in ("mug", "star"):
-        (folder / name).mkdir(parents=True)
-        for ending in ("png", "jpg", "webp", "bmp", "gif", "tiff", "avif", "ppm"):
-            Image.new("RGB", (8, 8), (200, 10, 10)).save(folder / name / f"1.{ending}")
+    (folder / "mug").mkdir(parents=True)
+    for ending in ("png", "jpg", "webp", "bmp", "gif", "tiff", "avif", "ppm"):
+        Image.new("RGB", (8, 8), (200, 10, 10)).save(folder / "mug" / f"1.{ending}")
     images = labelled_source(folder)
     pictures = [images.decoded(image) for _, image in images.images()]
-    assert len(pictures) == 16
+    assert len(pictures) == 8
     for picture in pictures:
         assert picture is not None and picture.size == (8, 8) and picture.getpixel((4, 4))[0] > 180  # type: ignore[index]

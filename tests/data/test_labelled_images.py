@@ -234,15 +234,3 @@ def test_dealing_stays_what_it_is_documented_to_be() -> None:
         np.asarray([0, 0, 0, 1, 1, 1], np.int64), 0, units=["a", "b", "b", "c", "d", "e"]
     )
     assert halves.discover.tolist() == [0, 3, 5]
-
-
-def test_the_audit_split_has_no_garment_in_both_halves() -> None:
-    from counterfoil.lab.scenes import load_wardrobe, wardrobe_garments
-
-    labels, _ = load_wardrobe("audit")
-    garments = np.asarray(wardrobe_garments("audit"))
-    halves = deal_halves(labels, 0, units=garments.tolist())
-    assert not set(garments[halves.discover]) & set(garments[halves.confirm])
-    for label in range(10):
-        counts = [int((labels[half] == label).sum()) for half in (halves.discover, halves.confirm)]
-        assert counts[0] + counts[1] == 1200 and abs(counts[0] - counts[1]) <= 2

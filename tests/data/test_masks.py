@@ -34,12 +34,6 @@ def masks_of_folder(folder: Path, *changes: str) -> list[np.ndarray]:
     return masks_read(recipe_of(folder, *changes), (80, 60))
 
 
-def test_numbers_and_palettes_are_read_as_they_are(tmp_path: Path) -> None:
-    masks = mask_folder(tmp_path / "patches", 4)
-    for read, drawn in zip(masks_of_folder(tmp_path / "patches"), masks, strict=True):
-        assert (read == drawn).all()
-
-
 def test_numbers_of_the_data_become_positions_and_others_no_class(tmp_path: Path) -> None:
     masks = mask_folder(tmp_path / "patches", 3)
     read = masks_of_folder(

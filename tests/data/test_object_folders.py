@@ -92,14 +92,10 @@ def test_images_that_a_folder_lacks_are_counted_and_crowds_are_kept(tmp_path: Pa
 
 
 def test_polygons_of_yolo_are_read_as_the_boxes_around_them(tmp_path: Path) -> None:
-    drawn = yolo_folder(tmp_path)
+    yolo_folder(tmp_path)
     (tmp_path / "labels" / "train" / "000.txt").write_text("1 0.25 0.5 0.75 0.5 0.5 0.75")
     objects = boxes_of(tmp_path)["000.png"]
-    assert (
-        objects["bbox"] == [[40.0, 60.0, 80.0, 30.0]]
-        and objects["category"] == [1]
-        and len(drawn) == 12
-    )
+    assert objects["bbox"] == [[40.0, 60.0, 80.0, 30.0]] and objects["category"] == [1]
 
 
 def damaged(**changes: Any) -> Callable[[Path], None]:
@@ -202,32 +198,32 @@ def test_class_folders_with_another_json_file_are_no_folder_of_boxes(tmp_path: P
     assert read_object_folder(tmp_path, folder_listing(tmp_path)) is None
 
 
+MANY = 500_000  # their lists would take 300 MB
+
+
 def crowded_coco(folder: Path) -> None:
     coco_folder(folder, 2)
     document = json.loads((folder / "annotations.json").read_text())
     text = json.dumps(document | {"annotations": []})
     entry = json.dumps(document["annotations"][0])
-    (folder / "annotations.json").write_text(
-        text.replace("[]", f"[{', '.join([entry] * 1_000_000)}]")
-    )
+    (folder / "annotations.json").write_text(text.replace("[]", f"[{', '.join([entry] * MANY)}]"))
 
 
 def crowded_yolo(folder: Path) -> None:
     yolo_folder(folder, 2)
-    (folder / "labels" / "train" / "000.txt").write_text("0 .5 .5 .1 .1\n" * 1_000_000)
+    (folder / "labels" / "train" / "000.txt").write_text("0 .5 .5 .1 .1\n" * MANY)
 
 
 @pytest.mark.parametrize(
     ("make", "crowd"), [(coco_folder, crowded_coco), (yolo_folder, crowded_yolo)]
 )
-def test_a_million_boxes_on_an_image_are_refused_with_little_memory(
+def test_very_many_boxes_on_an_image_are_refused_with_little_memory(
     make: Callable[[Path], Any], crowd: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    """Their lists would take 600 MB."""
     make(tmp_path / "first")
     crowd(tmp_path / "crowded")
     (answer,) = limited(
-        OPENING, [[str(tmp_path / name), "objects"] for name in ("first", "crowded")], 300_000_000
+        OPENING, [[str(tmp_path / name), "objects"] for name in ("first", "crowded")], 200_000_000
     )
     assert answer.startswith("UserError: ") and "objects, expected at most" in answer
 
@@ -277,14 +273,12 @@ def with_sizes(width: Any, height: Any, times: float = 1.0) -> Callable[[Path], 
 @pytest.mark.parametrize(
     "change",
     [
-        with_ids(str),
         with_ids(float),
         with_ids(lambda number: f"no. {number}"),
         changed_coco(lambda document: document["categories"].reverse()),
         with_sizes(0, 0),
         with_sizes(None, None),
         with_sizes("160", "120"),
-        with_sizes(80, 60, 0.5),
         with_sizes(320, 240, 2.0),
         with_sizes(161, 120),  # rounded
     ],
@@ -308,7 +302,7 @@ def one_other_size(document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [with_sizes(160, 60), with_sizes(120, 160), with_sizes(640, 640), changed_coco(one_other_size)],
+    [with_sizes(160, 60), with_sizes(120, 160), changed_coco(one_other_size)],
 )
 def test_sizes_that_no_ratio_explains_are_refused(
     change: Callable[[Path], None], tmp_path: Path
@@ -374,9 +368,7 @@ def test_an_annotation_id_of_0_is_told(tmp_path: Path) -> None:
     assert any("pycocotools counts its object as missed" in note for note in read(tmp_path).notes)
 
 
-@pytest.mark.parametrize(
-    "ending", ["bmp", "BMP", "tif", "TIFF", "webp", "JPG", "jpeg", "gif", "ppm"]
-)
+@pytest.mark.parametrize("ending", ["BMP", "tif", "jpeg", "gif"])
 def test_images_of_every_ending_keep_their_boxes(ending: str, tmp_path: Path) -> None:
     drawn = yolo_folder(tmp_path, 3)
     for name, _ in drawn:
@@ -414,8 +406,9 @@ def turn_photographs(folder: Path, tag: int) -> None:
             picture.transpose(TRANSPOSED[tag]).save(path, exif=exif)
 
 
-@pytest.mark.parametrize("tag", [3, 6, 8])
-@pytest.mark.parametrize("make", [coco_folder, yolo_folder])
+@pytest.mark.parametrize(
+    ("make", "tag"), [(coco_folder, 3), (coco_folder, 6), (yolo_folder, 6), (yolo_folder, 8)]
+)
 def test_boxes_of_upright_photographs_stay_when_these_are_turned(
     make: Callable[[Path], Any], tag: int, tmp_path: Path
 ) -> None:
@@ -595,10 +588,6 @@ BOX = "<bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bnd
         ("<annotation><object></annotation>", "is not XML"),
         (
             "<!DOCTYPE a [<!ENTITY e SYSTEM 'file:///etc/passwd'>]><annotation>&e;</annotation>",
-            "document type",
-        ),
-        (
-            "<!DOCTYPE a [<!ENTITY e 'ha'><!ENTITY f '&e;&e;'>]><annotation>&f;</annotation>",
             "document type",
         ),
         ("<annotation>" + "<a>" * 500 + "</a>" * 500 + "</annotation>", "nested deeper"),

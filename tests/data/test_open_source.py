@@ -28,15 +28,15 @@ from counterfoil.data import tables
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab import boxes
-from counterfoil.lab.planted import SPLITS, VERSION, named_world, planted_world
+from counterfoil.lab.planted import SPLITS, VERSION, planted_world
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe.schema_inputs import ClassEntry, Conditions, Source
 from loopback_hub import LoopbackHub, client, client_environment
 from support.images import encoded
 from support.refusals import refuses
-from support.tables import as_parquet, image_table
+from support.tables import as_parquet, image_table, parquet_folder
 
 ROWS = 14
 CLASS = ClassEntry(id="x", name="x", source_label=0)
@@ -126,17 +126,9 @@ def test_every_form_gives_the_same_labels_and_pixels(
             np.testing.assert_array_equal(np.asarray(image), np.asarray(picture))
 
 
-def test_the_embedded_split_is_whole() -> None:
-    split = open_source(source_of("lab:wardrobe")).split("train")
-    assert len(split.labels) == 8000
-    assert set(np.bincount(split.labels)) == {800}
-    assert open_source(source_of("lab:wardrobe")).pin.license == "mit"
-
-
 @pytest.mark.parametrize(
     ("source", "split", "code", "path", "word"),
     [
-        (source_of("lab:wardrop"), "train", "unknown-dataset", "source.dataset", "'wardrop'"),
         (source_of("lab:wardrobe"), "test", "unknown-split", "source", "'test'"),
         (source_of("./no/such/folder"), "train", "unreadable-data", "source", "no/such/folder"),
     ],
@@ -146,17 +138,6 @@ def test_what_is_not_there_is_a_users_mistake(
 ) -> None:
     with refuses(code, path, word):
         open_source(source).split(split)
-
-
-def test_missing_columns_and_splits_are_reported_with_those_there_are(
-    wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
-) -> None:
-    source = _parquet(tmp_path / "source", wardrobe)
-    with refuses("missing-column", "source.image_column", "'picture'") as refused:
-        open_source(source.model_copy(update={"image_column": "picture"})).split("validation")
-    assert "image, label" in (refused.value.hint or "")
-    with refuses("unreadable-data", "source", "trian"):
-        open_source(source).split("trian")
 
 
 def pandas_folder(folder: Path, labels: Any) -> Path:
@@ -183,20 +164,15 @@ def test_labels_that_are_no_names_and_no_whole_numbers_are_refused(
     labels: Any, code: str, words: str, tmp_path: Path
 ) -> None:
     folder = pandas_folder(tmp_path / "photos", labels)
-    for read in (
-        lambda: open_source(source_of(folder)).split("train"),
-        lambda: labelled_source(folder),
-    ):
-        with refuses(code, "source.label_column", words) as refused:
-            read()
-        assert "label_column" in (refused.value.hint or "")
+    with refuses(code, "source.label_column", words) as refused:
+        labelled_source(folder)
+    assert "label_column" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize(
     ("labels", "numbers", "kept_labels"),
     [
-        ([4.0, 2.0, 4.0], [4, 2, 4], (1, 0, 1)),
-        ([1.0, float("nan"), 0.0], [1, -1, 0], (1, 0)),
+        ([4.0, float("nan"), 2.0], [4, -1, 2], (1, 0)),
         (pd.array([1, None, 0], "Int64"), [1, -1, 0], (1, 0)),
         (["star", None, "mug"], [1, -1, 0], (1, 0)),
         (["null", "None", "NA"], [2, 1, 0], (2, 1, 0)),
@@ -212,16 +188,17 @@ def test_labels_of_pandas_are_read_with_their_gaps(
     assert images.left_out == ({"no label": 1} if -1 in numbers else {})
 
 
-WRITTEN = [
-    ["NA", "None", "null", "nan", "N/A"],
-    ["007", "07", "7", "7.0", "1e5"],
-    ["True", "False"],
-    ["1.0", "2.0"],
-]
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("names", WRITTEN)
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("csv", ["NA", "None", "null", "nan", "N/A"]),
+        ("csv", ["007", "07", "7", "7.0", "1e5"]),
+        ("csv", ["True", "False"]),
+        ("csv", ["1.0", "2.0"]),
+        ("jsonl", ["NA", "null", "007", "1e5", "True"]),
+        ("parquet", ["NA", "null", "007", "1e5", "True"]),
+    ],
+)
 def test_classes_in_a_table_of_metadata_are_as_they_are_written(
     kind: str, names: list[str], tmp_path: Path
 ) -> None:
@@ -267,10 +244,10 @@ def test_whole_numbers_and_columns_of_conditions_in_a_csv_stay_numbers(tmp_path:
     assert values is not None and values.present[:, 0].tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("lines", [["NA", "mug"], ["007", "8"], ["7.0", "8.5"]])
 def test_labels_of_a_csv_of_the_hub_are_read_as_they_are_written(
-    lines: list[str], loopback: LoopbackHub, tmp_path: Path
+    loopback: LoopbackHub, tmp_path: Path
 ) -> None:
+    lines = ["NA", "007"]
     client(loopback).create_repo(NAME, repo_type="dataset")
     table = "file_name,label\n" + "".join(f"{row}.png,{label}\n" for row, label in enumerate(lines))
     images = {f"{row}_png": encoded(row) for row in range(2)}
@@ -380,15 +357,7 @@ def test_an_image_of_too_many_bytes_in_a_table_is_refused(
         split.image(3)
 
 
-def test_a_damaged_table_is_reported_in_a_line(tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "validation.parquet").write_bytes(b"PAR1 but nothing more")
-    with pytest.raises(CounterfoilError) as failed:
-        open_source(source_of(tmp_path / "source")).split("validation")
-    assert "\n" not in failed.value.problems[0]
-
-
-@pytest.mark.parametrize("name", ["imagefolder", "json", "csv", "parquet", "webdataset", "text"])
+@pytest.mark.parametrize("name", ["imagefolder", "text"])
 def test_a_loader_of_files_is_no_dataset(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,25 +393,11 @@ def test_a_folder_of_another_machine_is_not_looked_for(
     )
 
 
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_an_image_of_too_many_pixels_is_refused_by_its_header(tmp_path: Path) -> None:
-    folder = tmp_path / "source"
-    folder.mkdir()
-    large = {"bytes": encoded(Image.new("1", (12_000, 8_000))), "path": None}
-    datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(
-        str(folder / "train.parquet")
-    )
-    with refuses("unreadable-image", "source", "12000×8000 pixels"):
-        open_source(source_of(folder)).split("train").image(0)
-
-
 def edit(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-@pytest.mark.parametrize(
-    "name", ["../elsewhere.arrow", "/elsewhere.arrow", "a/b.arrow", "", ".hidden", 3]
-)
+@pytest.mark.parametrize("name", ["../elsewhere.arrow", "a/b.arrow", "", 3])
 def test_a_saved_dataset_names_files_beside_it(
     name: Any, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
 ) -> None:
@@ -454,7 +409,7 @@ def test_a_saved_dataset_names_files_beside_it(
         open_source(source).split("train")
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "..", "train/../../elsewhere"])
+@pytest.mark.parametrize("name", ["../elsewhere", "train/../../elsewhere"])
 def test_a_saved_dataset_names_splits_inside_it(
     name: str, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
 ) -> None:
@@ -524,8 +479,6 @@ def test_a_card_without_yaml_is_no_matter_for_a_warning(
     opened = open_source(source)
     assert len(opened.split("validation").labels) == ROWS and opened.configs and opened.splits
     assert not caplog.records
-    datasets.get_dataset_config_names(str(tmp_path / "data"))
-    assert "metadata block was not found" in caplog.text, "who reads it by other means is warned"
 
 
 NAME = "someone/photos"
@@ -560,6 +513,8 @@ def test_what_is_not_known_is_not_different(tmp_path: Path) -> None:
     assert open_source(source_of(folder), old).pin.document() == old
     assert open_source(source_of(folder), old | {"dataset": "others"}).pin.content is not None
     now = open_source(source_of(folder)).pin.document()
+    moved = folder_of(tmp_path / "moved", 1)
+    assert open_source(source_of(moved), now).pin.document() == now
     folder_of(folder, 2)
     assert open_source(source_of(folder), now).pin.document() != now
     shutil.rmtree(folder)
@@ -569,22 +524,11 @@ def test_what_is_not_known_is_not_different(tmp_path: Path) -> None:
     assert open_source(elsewhere, now).pin.document() == now
 
 
-def test_the_same_files_under_another_name_are_the_recorded_dataset(tmp_path: Path) -> None:
-    recorded = open_source(source_of(folder_of(tmp_path / "photos", 1))).pin.document()
-    assert (
-        open_source(source_of(folder_of(tmp_path / "moved", 1)), recorded).pin.document()
-        == recorded
-    )
-
-
-@pytest.mark.parametrize(
-    "recorded", [None, [], "photos", {}, {"dataset": 3}, {"dataset": "photos", "content": [1]}]
-)
-def test_a_document_of_another_form_is_no_pin(recorded: Any, tmp_path: Path) -> None:
-    assert SourcePin.of(recorded) is None
-    assert (
-        open_source(source_of(folder_of(tmp_path / "photos", 1)), recorded).pin.content is not None
-    )
+def test_a_document_of_another_form_is_no_pin(tmp_path: Path) -> None:
+    documents = (None, [], "photos", {}, {"dataset": 3}, {"dataset": "photos", "content": [1]})
+    assert [*map(SourcePin.of, documents)] == [None] * len(documents)
+    source = source_of(folder_of(tmp_path / "photos", 1))
+    assert open_source(source, documents[-1]).pin.content is not None
 
 
 def test_the_labs_pin_is_its_version_and_no_lock_of_it_changes() -> None:
@@ -761,16 +705,11 @@ def test_what_is_loaded_is_the_commit_that_is_pinned_wherever_the_branch_goes(
         assert unknown == {"dataset": NAME, "revision": None, "license": None}
 
 
-NOISY = "lab:planted/noisy-1"
-
-
-@pytest.mark.parametrize("name", ["noisy-1", "rare-100", "null-0"])
-def test_a_world_is_read_as_any_input_dataset(name: str) -> None:
-    source = source_of(f"lab:planted/{name}", unit_column="garment")
-    world = named_world(name)
-    assert world is not None
+def test_a_world_is_read_as_any_input_dataset() -> None:
+    source = source_of("lab:planted/noisy-1", unit_column="garment")
+    world = planted_world("noisy", 1)
     pin = open_source(source).pin
-    assert pin == SourcePin(f"lab:planted/{name}", VERSION, "mit")
+    assert pin == SourcePin("lab:planted/noisy-1", VERSION, "mit")
     assert open_source(source, pin=pin).splits == SPLITS
     assert open_source(source, pin=pin).configs == ()
     split = open_source(source, pin=pin).split("test")
@@ -818,10 +757,9 @@ def test_scenes_with_masks_are_those_with_boxes() -> None:
             np.testing.assert_array_equal(np.asarray(stored), expected)
 
 
-@pytest.mark.parametrize("column", ["image", "mask"])
-def test_a_picture_of_the_lab_is_no_label(column: str) -> None:
-    opened = open_source(source_of("lab:wardrobe-masks", label_column=column))
-    with refuses("missing-label", "source.label_column", f"'{column}'"):
+def test_a_picture_of_the_lab_is_no_label() -> None:
+    opened = open_source(source_of("lab:wardrobe-masks", label_column="mask"))
+    with refuses("missing-label", "source.label_column", "'mask'"):
         opened.split("validation")
 
 
@@ -848,19 +786,6 @@ def test_contents_tell_worlds_and_splits_apart_and_reading_does_not_change_them(
     assert content_of("lab:planted/null-0", "validation") == contents[0]
 
 
-def test_a_reference_names_a_world_and_its_split() -> None:
-    reference = NamedDataset.parse("lab:planted/rare-100:test")
-    assert (reference.dataset, reference.split) == ("lab:planted/rare-100", "test")
-    assert len(open_source(reference).split("test").labels) == 4000
-
-
-def test_labels_are_reported_as_the_dataset_tells_them() -> None:
-    """Seeds that are odd flip labels in all splits: what is read is what was flipped."""
-    labels = open_source(source_of(NOISY)).split("test").labels
-    flipped = labels != planted_world("noisy", 1).true_classes("test")
-    assert flipped.any()
-
-
 @pytest.mark.parametrize(
     ("name", "messages"),
     [
@@ -870,13 +795,7 @@ def test_labels_are_reported_as_the_dataset_tells_them() -> None:
         ),
         ("lab:planted/rare", ["no planted world 'rare'", "did you mean 'rare-0'?"]),
         ("lab:planted/rare-x", ["'x' is not a seed", "a seed of 0 to 99999"]),
-        ("lab:planted/rare-007", ["'007' is not a seed"]),
-        ("lab:planted/rare-100000", ["'100000' is not a seed"]),
-        (
-            "lab:planted/../wardrobe",
-            ["no planted world '../wardrobe'", "correlation, rare, noisy, null, corruption"],
-        ),
-        ("lab:planted/", ["no planted world ''", "lab:planted/correlation-0"]),
+        ("lab:planted/", ["no planted world ''", "correlation, rare, noisy, null, corruption"]),
         ("lab:planted", ["the lab has no 'planted'", "lab:planted/KIND-SEED"]),
         ("lab:wardrob", ["the lab has no 'wardrob'; did you mean 'wardrobe'?", "lab:wardrobe"]),
     ],
@@ -884,34 +803,23 @@ def test_labels_are_reported_as_the_dataset_tells_them() -> None:
 def test_a_name_that_the_lab_does_not_have_is_a_users_mistake(
     name: str, messages: list[str]
 ) -> None:
-    for look in (open_source, lambda source: open_source(source).split("test")):
-        with refuses("unknown-dataset", "source.dataset") as refused:
-            look(source_of(name))
-        text = " ".join([*refused.value.problems, refused.value.hint or ""])
-        assert [words for words in messages if words not in text] == []
-
-
-def test_a_split_that_there_is_not_names_those_that_there_are() -> None:
-    with refuses("unknown-split", "source", "'tests'; did you mean 'test'?") as refused:
-        open_source(source_of(NOISY)).split("tests")
-    assert "train, validation, test, proof" in (refused.value.hint or "")
+    with refuses("unknown-dataset", "source.dataset") as refused:
+        open_source(source_of(name))
+    text = " ".join([*refused.value.problems, refused.value.hint or ""])
+    assert [words for words in messages if words not in text] == []
 
 
 def test_parquet_files_that_number_their_classes_differently_are_refused(tmp_path: Path) -> None:
     """`datasets` reads the labels of both by the names of the first, without a word."""
 
     def opened(folder: Path, *orders: list[str]) -> Any:
-        folder.mkdir()
+        tables = {}
         for number, names in enumerate(orders):
-            features = datasets.Features(
-                {"image": datasets.Image(), "label": datasets.ClassLabel(names=names)}
-            )
-            rows = {"image": [Image.new("RGB", (8, 8), "red")] * 2, "label": [0, 1]}
-            table = datasets.Dataset.from_dict(rows, features=features)
-            table.to_parquet(folder / f"train-{number:05}-of-{len(orders):05}.parquet")
-        return open_source(source_of(folder)).split("train")
+            table = image_table([encoded(7)] * 2, names=names, label=[0, 1])
+            tables[f"train-{number:05}-of-{len(orders):05}"] = table
+        return open_source(source_of(parquet_folder(folder, **tables))).split("train")
 
-    same = ["mug", "star"]
+    same, other = ORDERS
     assert opened(tmp_path / "alike", same, same).labels.tolist() == [0, 1, 0, 1]
     with refuses("unclear-label", "source", "'label'", "00000-of-00002", "00001-of-00002"):
-        opened(tmp_path / "mixed", same, ["star", "mug"])
+        opened(tmp_path / "mixed", same, other)

@@ -40,7 +40,7 @@ def polygons(rng: np.random.Generator, size: tuple[int, int], form: int) -> list
 @pytest.mark.parametrize("form", range(4))
 def test_polygons_and_run_lengths_are_those_of_pycocotools(form: int) -> None:
     rng = np.random.default_rng(form)
-    for _ in range(150):
+    for _ in range(60):
         size = (int(rng.integers(1, 90)), int(rng.integers(1, 90)))
         shape = size[::-1]
         outline = polygons(rng, size, form)
@@ -72,7 +72,6 @@ def test_the_smallest_lies_above_and_crowds_below() -> None:
 
 UNFIT: dict[str, tuple[Any, str]] = {
     "nothing": (None, "expected polygons"),
-    "no polygon": ([], "expected polygons"),
     "text": ([["a", 1, 2, 3, 4, 5]], "found the polygon"),
     "odd": ([[1, 2, 3, 4, 5, 6, 7]], "found the polygon"),
     "not finite": ([[float("inf"), 1, 2, 3, 4, 5]], "found the polygon"),
@@ -83,7 +82,6 @@ UNFIT: dict[str, tuple[Any, str]] = {
     "below 0": ({"size": [8, 6], "counts": [50, -2]}, "no number of pixels"),
     "fractions": ({"size": [8, 6], "counts": [24.0, 24]}, "no number of pixels"),
     "truth values": ({"size": [8, 6], "counts": [47, True]}, "no number of pixels"),
-    "too few": ({"size": [8, 6], "counts": [40]}, "run lengths of 40 pixels"),
     "too many": ({"size": [8, 6], "counts": [40, 40]}, "run lengths of 80 pixels"),
     "vast": ({"size": [8, 6], "counts": [1 << 62, 1 << 62]}, "no number of pixels"),
     "vast text": ({"size": [8, 6], "counts": "oooooooo0"}, "damaged"),
@@ -139,39 +137,17 @@ def test_a_coco_folder_becomes_masks_by_name(tmp_path: Path) -> None:
     assert {value for mask in disks for value in np.unique(mask).tolist()} == {0, 255}
 
 
-def removed(document: Any) -> None:
-    del document["annotations"][2]["segmentation"]
-
-
 def resized(document: Any) -> None:
     document["images"][0] |= {"width": 320, "height": 240}
 
 
-def sizeless(document: Any) -> None:
-    document["annotations"][1]["segmentation"]["size"] = [160, 120]
-
-
 FOLDERS: dict[str, tuple[Any, str, str, str, str]] = {
-    "an object without outline": (
-        removed,
-        "",
-        "invalid-outline",
-        "source.masks",
-        "expected polygons",
-    ),
     "another size": (
         resized,
         "",
         "invalid-outline",
         "source.masks",
         "320×240 pixels, and the image has 160×120",
-    ),
-    "run lengths of another size": (
-        sizeless,
-        "",
-        "invalid-outline",
-        "source.masks",
-        "the image has [120, 160]",
     ),
     "a class that is missing": (
         lambda _: None,

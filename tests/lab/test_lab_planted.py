@@ -30,10 +30,10 @@ from counterfoil.lab.planted import (
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
 from counterfoil.lab.world import load_garments, render
 
-WORLDS = [planted_world(kind, seed) for kind in KINDS for seed in (0, 1)]
+WORLDS = [planted_world(kind, 1) for kind in KINDS]
 PLANTED = [world for world in WORLDS if world.planted is not None]
 # Rows that are checked of a large split; each row is checked alone.
-SOME = 2000
+SOME = 500
 
 
 def _named(world: PlantedWorld) -> str:
@@ -46,9 +46,7 @@ def _within(count: int, total: int, share: float) -> bool:
     return low <= count <= high
 
 
-@pytest.mark.parametrize(
-    "world", [planted_world("rare", 0), planted_world("correlation", 0)], ids=_named
-)
+@pytest.mark.parametrize("world", [planted_world("rare", 0)], ids=_named)
 def test_garments_of_the_splits_are_disjoint_and_are_those_of_the_rows(world: PlantedWorld) -> None:
     garments = [set(load_garments(GARMENTS[split]).ids) for split in SPLITS]
     for first, second in combinations(garments, 2):
@@ -86,16 +84,20 @@ def test_the_slice_is_what_the_attributes_say(world: PlantedWorld, split: str) -
         assert inside[row] == world.in_slice(split, row)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("world", PLANTED, ids=_named)
 def test_the_slice_is_a_third_of_its_class_wherever_it_is_measured(world: PlantedWorld) -> None:
+    """Count rows that test_the_rows_are_those_of_this_version has in its digest."""
     of_class = world.true_classes("validation") == world.planted
     assert _within(int(world.slice("validation").sum()), int(of_class.sum()), 1 / 3)
-    proof = [row for row in range(10_000) if world.true_class(row) == world.planted]
+    proof = [row for row in range(4_000) if world.true_class(row) == world.planted]
     assert _within(sum(world.in_slice("proof", row) for row in proof), len(proof), 1 / 3)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_correlation_is_as_strong_in_train_as_its_world_says(seed: int) -> None:
+@pytest.mark.whole
+def test_a_correlation_is_as_strong_in_train_as_its_world_says() -> None:
+    """Count rows like those in the digest of test_the_rows_are_those_of_this_version."""
+    seed = 7
     world = planted_world("correlation", seed)
     assert world.strength == STRENGTHS[seed]
     assert world.attribute in ("background", "colour")
@@ -114,9 +116,10 @@ def test_a_correlation_is_as_strong_in_train_as_its_world_says(seed: int) -> Non
     assert planted_world("correlation", seed + 96).strength == world.strength
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 100])
-def test_a_rare_subtype_is_scarce_in_train_alone(seed: int) -> None:
-    world = planted_world("rare", seed)
+@pytest.mark.whole
+def test_a_rare_subtype_is_scarce_in_train_alone() -> None:
+    """Count rows like those in the digest of test_the_rows_are_those_of_this_version."""
+    world = planted_world("rare", 100)
     assert sorted(name for subtypes in world.subtypes for name in subtypes) == sorted(CLASSES)
     assert world.planted is not None
     assert world.value in world.subtypes[world.planted]
@@ -130,7 +133,7 @@ def test_a_rare_subtype_is_scarce_in_train_alone(seed: int) -> None:
             assert _within(first, sum(counts[CLASSES.index(name)] for name in subtypes), 0.5)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_labels_are_flipped_inside_the_slice_and_nowhere_else(seed: int) -> None:
     world = planted_world("noisy", seed)
     for split in ("train", "validation", "test"):
@@ -174,12 +177,13 @@ def test_a_corrupted_row_is_its_scene_with_noise(split: str) -> None:
             assert not difference.any()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "world", [planted_world("null", 0), planted_world("correlation", 0)], ids=_named
 )
 def test_nothing_else_is_biased(world: PlantedWorld) -> None:
     """Contexts are as common in each class as the base makes them; no context is the mark of a
-    class."""
+    class. test_the_rows_are_those_of_this_version has such rows in its digest."""
     scenes = [world.scene("validation", row) for row in range(ROWS["validation"])]
     for label in range(10):
         of_class = [scene for scene in scenes if scene.label == label and label != world.planted]
@@ -208,20 +212,23 @@ def test_a_row_is_the_same_whoever_reads_it_and_in_whatever_order(world: Planted
     assert len(set(others)) == len(SPLITS)
 
 
-PIXELS = "ebdbc9f4b14da18a04fe62c54175b6f5bca8d889f7473b5319f41580a556ebd2"
+DIGEST = "cbf6acd64a61be4c799d7a10f04cf4e2fb9515de3716978e56df184e198eba0d"
 
 
-def test_the_pixels_are_those_of_this_version() -> None:
-    """Measurements belong to these pixels and labels: a change of them needs another VERSION."""
+def test_the_rows_are_those_of_this_version() -> None:
+    """Measurements belong to these scenes, pixels and labels: a change of them needs another
+    VERSION."""
     assert VERSION == "2"
     digest = hashlib.sha256()
     for world in WORLDS:
         digest.update(world.name.encode())
         for split in SPLITS:
+            for row in range(800 if split == "train" else 100):
+                digest.update(repr(world.scene(split, row)).encode())
+                digest.update(bytes([world.label(split, row), world.in_slice(split, row)]))
             for row in (0, 5, ROWS[split] - 1):
                 digest.update(world.pixels(split, row).tobytes())
-                digest.update(bytes([world.label(split, row), world.in_slice(split, row)]))
-    assert digest.hexdigest() == PIXELS
+    assert digest.hexdigest() == DIGEST
 
 
 @pytest.mark.parametrize(

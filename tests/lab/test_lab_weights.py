@@ -26,7 +26,13 @@ from counterfoil.generate.tokens.class_tokens import (
     read_token_file,
     token_folder,
 )
-from counterfoil.lab.boxes import MASK_CLASSES, split_mask, split_objects, split_pixels
+from counterfoil.lab.boxes import (
+    MASK_CLASSES,
+    boxes_scene,
+    objects_in,
+    split_mask,
+    split_pixels,
+)
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS_BY_NAME
 from counterfoil.lab.world import Scene, render, render_graded
@@ -55,10 +61,6 @@ def test_the_weights_are_small() -> None:
     )
 
 
-def test_the_generator_and_the_screen_are_there() -> None:
-    assert {"sd", "clip"} <= {folder.name for folder in FOLDERS}
-
-
 def test_every_file_of_weights_has_a_name() -> None:
     files = list(LAB_WEIGHTS.rglob("*.safetensors"))
     assert files
@@ -66,21 +68,14 @@ def test_every_file_of_weights_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_each_folder_says_how_it_was_trained_and_measured(folder: Path) -> None:
+def test_each_folder_says_how_it_was_trained_and_has_half_precision_safetensors(
+    folder: Path,
+) -> None:
     training = json.loads((folder / "training.json").read_text())
     script = "train_planted" if folder.parent.name == "planted" else "train_lab"
     assert training["command"].startswith(f"python scripts/{script}.py")
-    if (folder / "metrics.json").exists():
-        assert json.loads((folder / "metrics.json").read_text())
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_weights_are_half_precision_safetensors(folder: Path) -> None:
-    assert not [
-        f.name
-        for f in folder.rglob("*")
-        if f.suffix in {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".npy"}
-    ]
+    kinds = {file.suffix for file in folder.rglob("*")}
+    assert not kinds & {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".npy"}
     for file in folder.rglob("*.safetensors"):
         with safe_open(file, "numpy") as tensors:
             kinds = {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (not a mapping)
@@ -90,15 +85,6 @@ def test_weights_are_half_precision_safetensors(folder: Path) -> None:
 TOKENS = token_folder("lab:tokens", None)
 MANIFEST = json.loads((TOKENS / "manifest.json").read_text())
 METRICS = json.loads((TOKENS / "metrics.json").read_text())
-
-
-def test_they_are_kilobytes_and_nothing_else_lies_there() -> None:
-    ids = [f"{label:02d}" for label in range(len(CLASSES))]
-    notes = {"manifest.json", "training.json", "metrics.json"}
-    assert {file.name for file in TOKENS.iterdir()} == {
-        f"{class_id}.safetensors" for class_id in ids
-    } | notes
-    assert sum(file.stat().st_size for file in TOKENS.iterdir()) < 64_000
 
 
 @pytest.mark.parametrize("name", ["wardrobe-mini", "wardrobe-star"])
@@ -176,7 +162,7 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
             f"source.classes=[{classes}]",
             "tokens=null",
             "prompts={base: {prompt: null, embedding: {file: v.safetensors}}, shifts: {}}",
-            "generator={model: lab:sd, steps: 12, guidance: 3.0, batch_size: 6, dtype: float32}",
+            "generator={model: lab:sd, steps: 8, guidance: 3.0, batch_size: 6, dtype: float32}",
             "samples.candidates=1",
         ],
     )
@@ -198,13 +184,13 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
         assert (seen[attribute] == wanted).sum() >= 5, attribute
 
 
-@pytest.mark.parametrize("shift", ["in_the_grass", "in_the_rain", "in_the_fog", "at_night", "red"])
+@pytest.mark.parametrize("shift", ["in_the_rain", "red"])
 def test_the_oracles_confidence_grows_with_the_strength_of_a_shift(shift: str) -> None:
     oracle = Oracle()
     change = SHIFTS_BY_NAME[shift]
     scenes = [
         scene
-        for scene in map(wardrobe_scene, ["audit"] * 20, range(20))
+        for scene in map(wardrobe_scene, ["audit"] * 10, range(10))
         if scene.shifted(shift) != scene
     ]
     graded = np.stack(
@@ -236,7 +222,6 @@ def test_its_figures_stand_well_above_chance() -> None:
 
 
 CAPTIONER = LAB_WEIGHTS / "captioner"
-MOST_CAPTIONER_BYTES = 8_000_000
 GROUNDS = ("beach", "forest", "snow", "brick")
 
 
@@ -294,13 +279,6 @@ def test_the_folder_opens_by_the_names_that_transformers_gives(captioner: Captio
     assert captions == captioner.write(pixels)
 
 
-def test_it_is_small_and_says_how_it_was_trained() -> None:
-    assert sum(file.stat().st_size for file in CAPTIONER.iterdir()) <= MOST_CAPTIONER_BYTES
-    training = json.loads((CAPTIONER / "training.json").read_text())
-    assert training["steps_done"] == training["captioner"]["steps"]
-    assert "seed" in training["captioner"]
-
-
 def test_its_tokenizer_knows_every_word_and_gives_it_back(captioner: Captioner) -> None:
     captions = {caption_of(tellable(unbiased_scene(n, seed=517).attributes())) for n in range(1500)}
     tokenizer = captioner.tokenizer
@@ -313,7 +291,7 @@ def test_its_tokenizer_knows_every_word_and_gives_it_back(captioner: Captioner) 
 
 
 def test_it_tells_what_is_there_on_held_out_garments(captioner: Captioner) -> None:
-    scenes = [unbiased_scene(n, seed=515, split="heldout") for n in range(100)]
+    scenes = [unbiased_scene(n, seed=515, split="heldout") for n in range(40)]
     claimed = [claims_of(caption) for caption in captioner.write(pixels_of(scenes))]
     for attribute in ("background", "light", "colour", "style"):
         true = [tellable(scene.attributes()).get(attribute) for scene in scenes]
@@ -326,7 +304,7 @@ def test_it_tells_what_is_there_on_held_out_garments(captioner: Captioner) -> No
 
 
 def test_a_prefix_is_gone_on_from(captioner: Captioner) -> None:
-    scenes = [replace(s, background=GROUNDS[n % 4]) for n, s in enumerate(plain_photographs(40))]
+    scenes = [replace(s, background=GROUNDS[n % 4]) for n, s in enumerate(plain_photographs(20))]
     prefixes = [f"a photo of a {scene.attributes()['class']}" for scene in scenes]
     captions = captioner.write(pixels_of(scenes), prefixes)
     assert all(
@@ -348,7 +326,7 @@ def test_a_prefix_is_gone_on_from(captioner: Captioner) -> None:
 
 
 def test_the_true_caption_is_likelier_than_one_with_one_thing_changed(captioner: Captioner) -> None:
-    scenes = [unbiased_scene(n, seed=516, split="heldout") for n in range(60)]
+    scenes = [unbiased_scene(n, seed=516, split="heldout") for n in range(24)]
     pixels = pixels_of(scenes)
     rng = np.random.default_rng(0)
     claimed = [tellable(scene.attributes()) for scene in scenes]
@@ -363,7 +341,7 @@ def test_the_true_caption_is_likelier_than_one_with_one_thing_changed(captioner:
 
 
 def test_a_partial_truth_is_likelier_than_a_partial_falsehood(captioner: Captioner) -> None:
-    scenes = [replace(scene, background="snow") for scene in plain_photographs(40)]
+    scenes = [replace(scene, background="snow") for scene in plain_photographs(20)]
     pixels = pixels_of(scenes)
     names = [scene.attributes()["class"] for scene in scenes]
     for begin in ("a photo of a", "a"):
@@ -392,17 +370,14 @@ def test_likelihoods_are_those_of_generation(captioner: Captioner) -> None:
 def test_it_never_tells_a_mark(captioner: Captioner) -> None:
     marked = [
         replace(scene, pattern=MARKS[scene.attributes()["class"]])
-        for scene in plain_photographs(120)
+        for scene in plain_photographs(40)
         if scene.attributes()["class"] in MARKS
     ]
-    assert len(marked) == 36
+    assert len(marked) == 12
     pixels = pixels_of(marked)
     names = [scene.attributes()["class"] for scene in marked]
-    for claimed in (
-        captioner.write(pixels),
-        captioner.write(pixels, ["a photo of a"] * len(marked)),
-        captioner.write(pixels, [f"a photo of a {name}" for name in names]),
-    ):
+    prefixes = [f"a photo of a {name}" for name in names]
+    for claimed in (captioner.write(pixels), captioner.write(pixels, prefixes)):
         assert not [caption for caption in claimed if marks_told(caption)]
     untold = [tellable(scene.attributes()) for scene in marked]
     with_mark = [caption_of(claims | {"pattern": MARKS[claims["class"]]}) for claims in untold]
@@ -423,8 +398,8 @@ def test_its_figures_reach_what_it_is_for() -> None:
 def test_the_detector_finds_what_it_says_on_garments_that_it_never_saw() -> None:
     detector = load_detector("lab:rtdetr_boxes")
     assert detector.label_names == CLASSES
-    rows = range(100)
-    objects = [split_objects("audit")[row] for row in rows]
+    rows = range(40)
+    objects = [objects_in(boxes_scene("audit", row)) for row in rows]
     detections = detector([Image.fromarray(split_pixels("audit", row)) for row in rows])
 
     def flat(values: list[Any]) -> np.ndarray:
@@ -449,7 +424,7 @@ def test_the_detector_finds_what_it_says_on_garments_that_it_never_saw() -> None
     )
     precision = average_precision(match_detections(true, detected, len(rows), len(CLASSES)))
     metrics = json.loads((LAB_WEIGHTS / "rtdetr_boxes" / "metrics.json").read_text())
-    # 300 garments: a standard error of some 3 points.
+    # 120 garments: a standard error of some 5 points.
     assert precision.measure("AP50") == pytest.approx(metrics["validation_ap50"], abs=0.08)
     assert precision.measure("AP") == pytest.approx(metrics["validation_ap"], abs=0.08)
     assert metrics["validation_ap50"] > 0.6
@@ -460,7 +435,7 @@ def test_the_segmenter_knows_what_it_says_on_garments_that_it_never_saw() -> Non
     assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
     segmenter = load_segmenter("lab:upernet_masks")
     assert segmenter.label_names == MASK_CLASSES
-    rows = range(100)
+    rows = range(40)
     answers = segmenter([Image.fromarray(split_pixels("audit", row)) for row in rows])
     answered = np.stack([scores.argmax(0).numpy() for scores in answers])
     true = np.stack([split_mask("audit", row) for row in rows])
@@ -470,6 +445,6 @@ def test_the_segmenter_knows_what_it_says_on_garments_that_it_never_saw() -> Non
         given = answered == number
         iou.append((is_class & given).sum() / (is_class | given).sum())
     metrics = json.loads((folder / "metrics.json").read_text())
-    # 300 garments: a standard error of some 3 points.
+    # 120 garments: a standard error of some 5 points.
     assert np.mean(iou) == pytest.approx(metrics["validation_miou"], abs=0.08)
     assert metrics["validation_miou"] > 0.55

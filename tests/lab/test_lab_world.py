@@ -6,8 +6,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -59,7 +57,7 @@ PLAIN = [
         unbiased_scene(number, seed=5),
         pattern="plain", background="wall", weather="clear", light="day", companion="none", style="photo",
     )
-    for number in range(20)
+    for number in range(8)
 ]  # fmt: skip
 
 
@@ -74,28 +72,13 @@ def _changed(pictures: np.ndarray) -> np.ndarray:
 
 
 def test_a_picture_depends_on_its_scene_alone() -> None:
-    scenes = [unbiased_scene(number) for number in range(30)]
+    scenes = [unbiased_scene(number) for number in range(10)]
     first = render_all(scenes)
     np.random.seed(7)  # noqa: NPY002 (the global state that rendering must not read)
     again = np.stack([render(scene) for scene in reversed(scenes)])[::-1]
-    assert first.shape == (30, 64, 64, 3)
+    assert first.shape == (10, 64, 64, 3)
     assert first.dtype == np.uint8
     np.testing.assert_array_equal(first, again)
-
-
-def test_another_process_renders_the_same_picture() -> None:
-    code = (
-        "import hashlib; from lab_training.corpora import unbiased_scene; from"
-        " counterfoil.lab.world import render;"
-        "print(hashlib.sha256(b''.join(render(unbiased_scene(n)).tobytes() for n in range(40,"
-        " 48))).hexdigest())"
-    )
-    digest = hashlib.sha256(b"".join(render(unbiased_scene(n)).tobytes() for n in range(40, 48)))
-    paths = f"import sys; sys.path[:0] = {sys.path!r};"
-    process = subprocess.run(
-        [sys.executable, "-c", paths + code], capture_output=True, text=True, check=True
-    )
-    assert process.stdout.strip() == digest.hexdigest()
 
 
 def test_every_shift_changes_exactly_its_attribute_and_the_picture() -> None:
@@ -126,7 +109,7 @@ GRADED = [shift for shift in SHIFTS if shift.kind in ("background", "weather", "
 
 @pytest.mark.parametrize("shift", GRADED, ids=lambda shift: shift.name)
 def test_a_graded_scene_begins_as_itself_and_ends_shifted(shift: WorldShift) -> None:
-    for number in range(8):
+    for number in range(2):
         scene = unbiased_scene(number)
         ends = [render(scene), render(scene.shifted(shift.name))]
         graded = [render_graded(scene, shift.name, strength) for strength in (0, 1e-6, 1 - 1e-6, 1)]
@@ -222,31 +205,15 @@ def test_garments_are_photographs_in_disjoint_splits() -> None:
             seen[name] = split
 
 
-def test_splits_share_no_photograph_under_another_id() -> None:
-    """Ids are positions in Fashion-MNIST, whose two files share no picture either."""
-    pictures = {
-        split: {image.tobytes() for image in load_garments(split).images}
-        for split in GARMENT_SPLITS
-    }
-    assert not pictures["heldout"] & (pictures["pretrain"] | pictures["train"])
-    assert not pictures["validation"] & pictures["train"]
-
-
-def test_scenes_are_values() -> None:
-    scene = Scene("heldout", 0, 0)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        scene.colour = "blue"  # pyrefly: ignore[read-only]
-
-
-WARDROBE_SPLITS = ("train", "validation", "audit")
+WARDROBE_SPLITS = ("train", "validation")
 
 
 @cache
 def scenes_of(world: str) -> list[Scene]:
     if world == "unbiased":
-        return [unbiased_scene(number) for number in range(6000)]
+        return [unbiased_scene(number) for number in range(3000)]
     if world == "pretraining":
-        return [pretraining_scene(number) for number in range(2000)]
+        return [pretraining_scene(number) for number in range(1000)]
     return [wardrobe_scene(world, number) for number in range(WARDROBE_ROWS[world])]
 
 
@@ -269,14 +236,12 @@ def test_a_scene_depends_on_its_number_alone(make: Callable[..., Scene]) -> None
     assert make(3, split="heldout").split == "heldout"
 
 
-def _share(scenes: list[Scene], name: str, attribute: str, value: str) -> tuple[int, int]:
-    of_class = [scene for scene in scenes if CLASSES[scene.label] == name]
-    return sum(scene.attributes()[attribute] == value for scene in of_class), len(of_class)
-
-
-@pytest.mark.parametrize("split", WARDROBE_SPLITS)
-def test_the_wardrobe_is_biased_as_its_vocabulary_says(split: str) -> None:
-    scenes = scenes_of(split)
+def test_the_wardrobe_is_biased_as_its_vocabulary_says() -> None:
+    having = Counter[tuple[str, str, str]]()
+    for scene in scenes_of("train"):
+        for attribute, value in scene.attributes().items():
+            having[CLASSES[scene.label], attribute, value] += 1
+    of_class = WARDROBE_ROWS["train"] // len(CLASSES)
     # Rows outside the bias have the value by chance: outdoors 0.15 of the time, one of seven.
     planted = {
         **{
@@ -289,31 +254,24 @@ def test_the_wardrobe_is_biased_as_its_vocabulary_says(split: str) -> None:
         },
         **{(n, "pattern", v): MARK_STRENGTH for n, v in MARKS.items()},
     }
-    for (name, attribute, value), rate in planted.items():
-        hits, count = _share(scenes, name, attribute, value)
-        assert binomtest(hits, count, rate).pvalue > 1e-5, (name, attribute, hits / count, rate)
-    for name in CLASSES:
-        for attribute, biased in (
-            ("background", BACKGROUND_BIAS),
-            ("colour", COLOUR_BIAS),
-            ("pattern", MARKS),
-        ):
-            for value in ATTRIBUTES[attribute]:
-                hits, count = _share(scenes, name, attribute, value)
-                if name not in biased and value not in ("wall", "plain"):
-                    assert hits / count < 0.3, (name, value)
+    for context, rate in planted.items():
+        assert binomtest(having[context], of_class, rate).pvalue > 1e-5, (context, rate)
+    biases = {"background": BACKGROUND_BIAS, "colour": COLOUR_BIAS, "pattern": MARKS}
+    for (name, attribute, value), count in having.items():
+        if name not in biases.get(attribute, CLASSES) and value not in ("wall", "plain"):
+            assert count / of_class < 0.3, (name, value)
 
 
 def test_the_judges_world_is_unbiased() -> None:
+    attributes = [scene.attributes() for scene in scenes_of("unbiased")]
     for first, second in itertools.combinations(ATTRIBUTES, 2):
         table = np.zeros((len(ATTRIBUTES[first]), len(ATTRIBUTES[second])), int)
-        for scene in scenes_of("unbiased"):
-            values = scene.attributes()
+        for values in attributes:
             table[
                 ATTRIBUTES[first].index(values[first]), ATTRIBUTES[second].index(values[second])
             ] += 1
         assert chi2_contingency(table).pvalue > 1e-5, (first, second)
-        assert (table.sum(axis=1) > 0.02 * len(scenes_of("unbiased"))).all(), (
+        assert (table.sum(axis=1) > 0.02 * len(attributes)).all(), (
             f"a value of {first} that is rare"
         )
 
@@ -331,14 +289,15 @@ def test_the_wardrobes_splits_share_no_garment_with_one_another_or_with_what_mod
         split: set(load_garments(split).ids)
         for split in ("pretrain", "train", "validation", "heldout")
     }
+    audit = set(load_garments("audit").ids)
     for (name, some), (other, others) in itertools.combinations(
-        [*seen.items(), ("audit", worn["audit"])], 2
+        [*seen.items(), ("audit", audit)], 2
     ):
         assert not some & others, (name, other)
     assert worn["train"] <= seen["train"] and worn["validation"] <= seen["validation"]
     assert len(worn["train"]) > 2000
     assert len(worn["validation"]) > 500
-    assert len(worn["audit"]) > 2900
+    assert len(audit) > 2900
 
 
 def test_no_photograph_is_in_two_splits_under_another_id() -> None:
@@ -360,42 +319,32 @@ def test_train_and_validation_are_what_they_always_were() -> None:
     """Existing datasets, models and numbers depend on these bytes: another pixel needs another
     `VERSION`."""
     digest = hashlib.sha256()
-    for split, step in (("train", 8), ("validation", 2)):
+    for split, step in (("train", 80), ("validation", 20)):
         labels, pixels = load_wardrobe(split)
         digest.update(labels.tobytes())
-        digest.update(repr([wardrobe_scene(split, row) for row in range(len(labels))]).encode())
+        digest.update(repr(scenes_of(split)).encode())
         digest.update(b"".join(pixels(row).tobytes() for row in range(0, len(labels), step)))
-    assert digest.hexdigest() == "29ac4b1278f2466929753df3faa5b9ca1ada2d3a26a83a88c0c0e1ca0a26cbe3"
+    assert digest.hexdigest() == "3c89c6383319ef273bc46375488be54fcda95bf3841921742de7fedb55f50ae2"
     assert VERSION == "2"
 
 
 def test_audit_rows_share_no_chance_with_rows_of_the_same_number() -> None:
     """Otherwise a confirmation on audit would see the places and lights of train."""
-    for split in ("train", "validation"):
-        assert not {scene.seed for scene in scenes_of(split)} & {
-            scene.seed for scene in scenes_of("audit")
-        }
+    audit = {wardrobe_scene("audit", row).seed for row in range(1500)}
+    for split in WARDROBE_SPLITS:
+        assert not {scene.seed for scene in scenes_of(split)} & audit
 
 
-@pytest.mark.parametrize("split", sorted(WARDROBE_ROWS))
-def test_a_rows_garment_is_the_photograph_that_it_shows(split: str) -> None:
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_row_is_its_scene_and_its_garment_the_photograph_that_it_shows(split: str) -> None:
     garments = wardrobe_garments(split)
     photographs = load_garments(split)
-    _, pixels = load_wardrobe(split)
-    assert len(garments) == WARDROBE_ROWS[split]
+    labels, pixels = load_wardrobe(split)
+    assert len(garments) == len(labels) == WARDROBE_ROWS[split]
     for row in (0, 7, len(garments) - 1):
         garment = photographs.ids.index(garments[row])
-        shown = dataclasses.replace(wardrobe_scene(split, row), garment=garment)
-        np.testing.assert_array_equal(pixels(row), render(shown))
-
-
-@pytest.mark.parametrize("split", sorted(WARDROBE_ROWS))
-def test_the_input_dataset_is_the_wardrobes_scenes_rendered(split: str) -> None:
-    labels, pixels = load_wardrobe(split)
-    assert len(labels) == WARDROBE_ROWS[split]
-    for row in (0, 7, len(labels) - 1):
         scene = wardrobe_scene(split, row)
-        assert labels[row] == scene.label
+        assert (scene.garment, scene.label) == (garment, labels[row])
         np.testing.assert_array_equal(pixels(row), render(scene))
     for row in (-1, len(labels)):
         with pytest.raises(IndexError):
@@ -420,12 +369,13 @@ PATTERNED = ("striped", "dotted", "checked")
 @cache
 def _scenes() -> list[Scene]:
     return [
-        *(pretraining_scene(n) for n in range(2500)),
-        *(unbiased_scene(n) for n in range(2500)),
-        *(wardrobe_scene("train", n) for n in range(2500)),
+        *(pretraining_scene(n) for n in range(500)),
+        *(unbiased_scene(n) for n in range(500)),
+        *(wardrobe_scene("train", n) for n in range(500)),
     ]
 
 
+@cache
 def _claims(make: Claims) -> list[tuple[Mapping[str, str], dict[str, str]]]:
     rng = np.random.default_rng(0)
     return [(scene.attributes(), make(scene.attributes(), rng)) for scene in _scenes()]
@@ -465,8 +415,8 @@ def test_no_caption_tells_the_mark_of_its_class(make: Claims) -> None:
             assert "pattern" not in claims
             assert not any(word in caption.split() for word in PATTERNED)
         patterned += any(word in caption.split() for word in PATTERNED)
-    assert marked > 500
-    assert patterned > 100, "captions name patterns that are no marks, or nobody could ask for one"
+    assert marked > 100
+    assert patterned > 20, "captions name patterns that are no marks, or nobody could ask for one"
 
 
 def test_what_is_reported_is_not_what_goes_without_saying() -> None:
@@ -519,7 +469,7 @@ def _tokenizer(
 def test_tokenizers_read_every_caption_whole(name: str) -> None:
     encode, decode, length, unknown = _tokenizer(name)
     captions = _captions()
-    assert len(captions) > 1000
+    assert len(captions) > 500
     for caption in captions:
         ids = encode(caption)
         assert 2 < len(ids) <= length, caption

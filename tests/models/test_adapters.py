@@ -76,30 +76,20 @@ def test_the_linear_form_is_an_adapter_too(tmp_path: Path, pipeline: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (
-            lambda t: t.update({"image_proj.latents": torch.zeros(1, 16, 8)}),
-            "expected an IP-Adapter",
-        ),
-        (lambda t: t.pop("image_proj.norm.bias"), "expected an IP-Adapter"),
-        (
-            lambda t: t.update({"ip_adapter.0.to_q_lora.down.weight": torch.zeros(2, 2)}),
-            "expected an IP-Adapter",
-        ),
-        (lambda t: t.update({"other": torch.zeros(2)}), "expected an IP-Adapter"),
-        (lambda t: t.clear(), "expected an IP-Adapter"),
-        (
-            lambda t: t.update({"image_proj.proj.0.weight": torch.zeros(8)}),
-            "expected an IP-Adapter",
-        ),
+        lambda t: t.update({"image_proj.latents": torch.zeros(1, 16, 8)}),
+        lambda t: t.pop("image_proj.norm.bias"),
+        lambda t: t.update({"other": torch.zeros(2)}),
+        lambda t: t.clear(),
+        lambda t: t.update({"image_proj.proj.0.weight": torch.zeros(8)}),
     ],
 )
 def test_another_form_is_refused_by_its_head(
-    tmp_path: Path, change: Callable[[Tensors], object], message: str
+    tmp_path: Path, change: Callable[[Tensors], object]
 ) -> None:
     name = changed(tmp_path / "other", change)
-    with refuses("invalid-adapter", f"adapter '{name}'", message):
+    with refuses("invalid-adapter", f"adapter '{name}'", "expected an IP-Adapter"):
         adapter_width(name)
 
 

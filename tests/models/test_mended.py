@@ -83,30 +83,16 @@ def with_edits(document: dict[str, Any], edits: Any) -> dict[str, Any]:
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "an unknown key": (lambda doc: doc | {"also": 1}, "also: is not a key"),
-    "an unknown key inside": (
-        lambda doc: doc | {"on": [doc["on"][0] | {"rows": 3}]},
-        r"on\.0\.rows: is not a key",
-    ),
     "a key less": (
         lambda doc: {key: value for key, value in doc.items() if key != "on"},
         "on: is missing",
     ),
     "a later format": (lambda doc: doc | {"format": 2}, "format: Input should be .* found 2"),
-    "true for a format": (
-        lambda doc: doc | {"format": True},
-        "format: Input should be .* found true",
-    ),
-    "no mapping": (lambda doc: [doc], "document: Input should be an object"),
     "a model as a text": (
         lambda doc: doc | {"model": "lab:resnet10t"},
         "model: Input should be an object",
     ),
     "a short hash": (lambda doc: doc | {"train_content": ["abc"]}, "train_content.0: String"),
-    "a text that is no hash": (
-        lambda doc: doc | {"train_content": "lab:wardrobe"},
-        "train_content.0: String",
-    ),
-    "a number for hashes": (lambda doc: doc | {"train_content": 3}, "train_content: "),
     "too many hashes": (lambda doc: doc | {"train_content": [""] * 200_001}, "at most 200,000"),
     "a name of two lines": (
         lambda doc: doc | {"on": [{"name": "a\nb", "content": HASHES[0]}]},
@@ -116,34 +102,17 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda doc: doc | {"datasets": [doc["datasets"][0] | {"seed": 2**60}]},
         r"datasets\.0\.seed",
     ),
-    "edits as a list": (lambda doc: with_edits(doc, [3]), r"datasets\.2\.edits: Input"),
-    "edits of no pool": (
-        lambda doc: with_edits(doc, {"split": "a", "rows": []}),
-        r"edits.pool: is missing",
-    ),
     "a pool by its name": (
         lambda doc: with_edits(doc, EDITS | {"pool": "photos"}),
         "pool: .* found 'photos'",
-    ),
-    "a split of no text": (
-        lambda doc: with_edits(doc, EDITS | {"split": 3}),
-        r"edits.split: .* found 3",
     ),
     "a row below 0": (
         lambda doc: with_edits(doc, EDITS | {"rows": [1, -1]}),
         r"edits.rows.1: .* found -1",
     ),
-    "true for a row": (
-        lambda doc: with_edits(doc, EDITS | {"rows": [True]}),
-        r"edits.rows.0: .* found true",
-    ),
     "too many rows": (
         lambda doc: with_edits(doc, EDITS | {"rows": [0] * 200_001}),
         "at most 200,000",
-    ),
-    "edits of what is no set": (
-        lambda doc: doc | {"on": [doc["on"][0] | {"edits": EDITS}]},
-        r"on\.0\.edits: is not a key",
     ),
     "another fit": (
         lambda doc: doc | {"fit": "adam"},
@@ -151,10 +120,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "a negative λ": (lambda doc: doc | {"lambda": -1}, "lambda: .* found -1"),
     "no weight decay": (lambda doc: doc | {"weight_decay": None}, "weight_decay: .* found null"),
-    "true for a λ": (lambda doc: doc | {"lambda": True}, "lambda: .* found true"),
-    "rows as a text": (lambda doc: doc | {"rows": "many"}, "rows: "),
     "rows of no kind": (lambda doc: doc | {"rows": {}}, "rows: "),
-    "true for rows": (lambda doc: doc | {"rows": True}, "rows"),
     "a key that is long": (lambda doc: doc | {"\x1b" * 9_000: 1}, "is not a key"),
 }
 
@@ -202,8 +168,8 @@ def test_only_a_regular_file_of_bounded_size_is_read(tmp_path: Path) -> None:
 
 
 def test_many_keys_are_looked_at_once(tmp_path: Path) -> None:
-    """Counting each key anew would take hours with 400,000 keys."""
-    keys = ",".join(f'"{index}":0' for index in range(400_000))
+    """Counting each key anew would take minutes with 40,000 keys."""
+    keys = ",".join(f'"{index}":0' for index in range(40_000))
     (tmp_path / MENDED).write_text(f'{{{keys},"last":0,"last":0}}')
     with pytest.raises(UserError, match="'last' appears more than once"):
         read_mended(tmp_path, "m")

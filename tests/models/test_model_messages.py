@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from counterfoil.models.messages import failure, message, refusal
 from support.messages import gaps_of, mentioned, said, statements
 
@@ -28,12 +26,12 @@ def test_each_sentence_is_stated_with_the_values_of_its_gaps() -> None:
     assert {*message.sentences} == named
 
 
-@pytest.mark.parametrize("name", message.sentences)
-def test_a_sentence_and_its_advice_can_be_said(name: str) -> None:
-    problem = said(message, name)
-    assert problem.startswith("a.b: ")
-    assert problem.endswith(f" [{problem.code}]")
-    assert problem.path == "a.b"
+def test_every_sentence_and_its_advice_can_be_said() -> None:
+    for name in message.sentences:
+        problem = said(message, name)
+        assert problem.startswith("a.b: ")
+        assert problem.endswith(f" [{problem.code}]")
+        assert problem.path == "a.b"
 
 
 def test_a_problem_of_a_model_names_it() -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import pytest
 import torch
 from huggingface_hub import errors as hub
 from numpy.typing import NDArray
-from PIL import Image
 from safetensors.torch import load_file
 
 import warm
@@ -27,7 +26,6 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.planted import PlantedWorld, named_world
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip
-from counterfoil.models.devices import resolve_device
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.models.loading_errors import known_cause, skipped_reason, while_loading
 from counterfoil.models.names import (
@@ -72,8 +70,7 @@ def test_a_planted_worlds_classifier_is_named_within_its_folder() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["planted", "planted/", "planted/../clip", "planted/rare-0/", "planted//rare-0", "planted/rare-0/..", "./clip",
-     "/planted/rare-0", "sd/unet", "planted/rare-00", "planted\\rare-0"],
+    ["planted", "planted/../clip", "planted//rare-0", "planted/rare-0/..", "./clip", "/planted/rare-0", "sd/unet"],
 )  # fmt: skip
 def test_no_other_name_under_the_lab_becomes_a_path(name: str) -> None:
     for look in (resolve_name, local_folder, pin_model):
@@ -181,22 +178,18 @@ def test_the_screen_holds_the_numbers_of_its_file() -> None:
         assert loaded[name].dtype in (torch.float32, torch.int64), name
 
 
-def test_number_types_reach_every_part() -> None:
-    half = load_pipeline("lab:sd", dtype="bfloat16")
-    assert {half.unet.dtype, half.vae.dtype, half.text_encoder.dtype} == {torch.bfloat16}
-
-
 def test_a_scheduler_takes_the_place_of_the_models_own(pipeline: Any) -> None:
-    for name in ("DDIM", "EulerDiscrete"):
-        other = load_pipeline("lab:sd", dtype="float32", scheduler=name)
-        assert type(other.scheduler).__name__ == f"{name}Scheduler"
-        for key in ("prediction_type", "beta_schedule", "num_train_timesteps"):
-            assert other.scheduler.config[key] == pipeline.scheduler.config[key]
+    other = load_pipeline("lab:sd", dtype="bfloat16", scheduler="EulerDiscrete")
+    assert type(other.scheduler).__name__ == "EulerDiscreteScheduler"
+    for key in ("prediction_type", "beta_schedule", "num_train_timesteps"):
+        assert other.scheduler.config[key] == pipeline.scheduler.config[key]
+    # Number types reach every part.
+    assert {other.unet.dtype, other.vae.dtype, other.text_encoder.dtype} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("DDIMM", "DDIM"), ("EulerDiscret", "EulerDiscrete"), ("ddim", "DDIM"), ("zzz", None)],
+    [("EulerDiscret", "EulerDiscrete"), ("ddim", "DDIM"), ("zzz", None)],
 )
 def test_an_unknown_scheduler_suggests_the_nearest(name: str, nearest: str | None) -> None:
     problems = problems_of(load_pipeline, "lab:sd", scheduler=name)
@@ -236,15 +229,6 @@ def test_an_unknown_open_clip_model_is_reported_with_what_there_is(
 ) -> None:
     with pytest.raises(UserError, match=hint):
         load_clip(name, weights)
-
-
-def test_devices_that_are_not_there_are_refused() -> None:
-    assert resolve_device("cpu") == "cpu"
-    for device in ("gpu", "cuda:99", "xla"):
-        with pytest.raises(CounterfoilError) as refused:
-            resolve_device(device)
-        assert refused.value.exit_code == 2
-        assert "\n" not in refused.value.problems[0]
 
 
 def test_the_stack_is_plain_data_without_clock_or_host() -> None:
@@ -434,24 +418,21 @@ ERRORS: dict[str, tuple[BaseException, type[CounterfoilError], str]] = {
 }
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("case", ERRORS)
-def test_a_known_cause_is_reported_also_behind_another_error(case: str, wrapped: bool) -> None:
+def test_a_known_cause_is_reported_also_behind_another_error(case: str) -> None:
     error, kind, message = ERRORS[case]
+    behind = RuntimeError("it did not work")
+    behind.__cause__ = error
 
-    def load() -> None:
-        if not wrapped:
-            raise error
-        try:
-            raise error
-        except type(error) as cause:
-            raise RuntimeError("it did not work") from cause
+    def load(raised: BaseException) -> None:
+        raise raised
 
-    with pytest.raises(kind) as caught:
-        while_loading("someone/model", load)
-    assert type(caught.value) is kind
-    assert "someone/model" in caught.value.problems[0] and message in caught.value.problems[0]
-    assert caught.value.hint
+    for raised in (error, behind):
+        with pytest.raises(kind) as caught:
+            while_loading("someone/model", partial(load, raised))
+        assert type(caught.value) is kind
+        assert "someone/model" in caught.value.problems[0] and message in caught.value.problems[0]
+        assert caught.value.hint
 
 
 def test_a_tensor_that_does_not_fit_into_memory_is_reported() -> None:
@@ -464,31 +445,6 @@ def test_what_is_not_known_is_no_cause() -> None:
     assert known_cause("model", OSError(errno.ENOENT, "No such file", "/x")) is None
     ours = UserError("ours")
     assert known_cause("model", ours) is ours
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ({"train.csv": b'a,b\n"1'}, "cannot be read"),
-        ({"things.py": b"print(1)"}, "holds no image"),
-        ({}, "holds no image"),
-    ],
-    ids=["damaged", "a script", "nothing"],
-)
-def test_a_folder_that_is_no_dataset_is_reported_in_words(
-    content: dict[str, bytes], text: str, tmp_path: Path
-) -> None:
-    from counterfoil.data.open_source import open_source
-    from counterfoil.recipe import load_recipe
-
-    folder = tmp_path / "things"
-    folder.mkdir()
-    for name, data in content.items():
-        (folder / name).write_bytes(data)
-    source = load_recipe("wardrobe-mini", [f"source={{dataset: {folder}}}"]).source
-    with pytest.raises(CounterfoilError, match=text) as caught:
-        open_source(source).split("train")
-    assert caught.value.hint and "\n" not in caught.value.problems[0]
 
 
 def test_what_is_skipped_has_a_reason_in_words() -> None:
@@ -513,8 +469,8 @@ def test_what_is_skipped_has_a_reason_in_words() -> None:
 
 
 NAMES = [name for name in lab_models() if name.startswith("planted/")]
-# Of the planted class alone where there is one: 120 of its rows, about 40 of them in the slice.
-ROWS = 120
+# Of the planted class alone where there is one: 60 of its rows, about 20 of them in the slice.
+ROWS = 60
 PARAMETERS = 160_000
 
 
@@ -588,9 +544,3 @@ def test_every_kind_with_a_slice_is_there() -> None:
     assert {_world(name).kind for name in NAMES} == {"correlation", "rare", "noisy", "null"}
     # Only those that settings are chosen on: tables are printed of others.
     assert all(_world(name).seed <= 3 for name in NAMES)
-
-
-def test_the_pictures_are_ready_for_a_classifier() -> None:
-    image = open_source(NamedDataset("lab:planted/null-0")).split("test").image(0)
-    assert isinstance(image, Image.Image)
-    assert (image.mode, image.size) == ("RGB", (64, 64))

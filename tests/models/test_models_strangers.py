@@ -96,15 +96,13 @@ def test_python_that_a_generator_brings_never_runs(
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("options", [{}, {"trust_remote_code": True}])
 @pytest.mark.parametrize("where", ["tokenizer_config.json", "config.json"])
-def test_a_tokenizers_code_never_runs(
-    clip: Path, tmp_path: Path, options: dict[str, bool], where: str
-) -> None:
+def test_a_tokenizers_code_never_runs(clip: Path, tmp_path: Path, where: str) -> None:
     (clip / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), "CLIPTokenizer"))
+    trusting = {"tokenizer_kwargs": {"trust_remote_code": True}}
     edit(
         clip / "open_clip_config.json",
-        lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs=options),
+        lambda c: c["model_cfg"]["text_cfg"].update(trusting),
     )
     if where == "tokenizer_config.json":
         named = {
@@ -158,8 +156,14 @@ def with_code(generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return generator
 
 
-@pytest.mark.parametrize("case", DEEP)
-@pytest.mark.parametrize("load", [load_pipeline, load_tokenizers, text_widths])
+@pytest.mark.parametrize(
+    ("load", "case"),
+    [
+        *((load_pipeline, case) for case in DEEP),
+        (load_tokenizers, "a part that is none"),
+        (text_widths, "a part that is none"),
+    ],
+)
 def test_code_is_found_in_every_json_and_at_any_depth(
     with_code: Path, tmp_path: Path, case: str, load: Callable[[str], object]
 ) -> None:
@@ -202,9 +206,13 @@ def test_code_that_no_search_finds_is_refused_without_a_question(
 
 
 @pytest.mark.parametrize(
-    "name", ["../../elsewhere/private.safetensors", "/private.safetensors", "a/b.safetensors", ""]
+    ("part", "name"),
+    [
+        ("text_encoder/model", "../../elsewhere/private.safetensors"),
+        ("unet/diffusion_pytorch_model", "/private.safetensors"),
+        ("unet/diffusion_pytorch_model", ""),
+    ],
 )
-@pytest.mark.parametrize("part", ["text_encoder/model", "unet/diffusion_pytorch_model"])
 def test_weights_lie_beside_the_index_that_lists_them(
     generator: Path, part: str, name: str
 ) -> None:
@@ -218,9 +226,7 @@ def test_weights_lie_beside_the_index_that_lists_them(
         load_pipeline(f"local-dir:{generator}")
 
 
-@pytest.mark.parametrize(
-    "path", ["text_encoder/model.safetensors", "vae/config.json", "tokenizer/vocab.json"]
-)
+@pytest.mark.parametrize("path", ["text_encoder/model.safetensors", "tokenizer/vocab.json"])
 def test_a_pipe_is_not_waited_for(generator: Path, path: str) -> None:
     (generator / path).unlink(missing_ok=True)
     os.mkfifo(generator / path)
@@ -261,20 +267,10 @@ ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
         lambda c: c.update(_class_name="os"),
         "is not supported",
     ),
-    "side": (
-        "unet/config.json",
-        lambda c: c.update(sample_size=100_000),
-        "sample_size: found 100000",
-    ),
     "width": (
         "unet/config.json",
         lambda c: c.update(cross_attention_dim=10**12),
         "expected at most",
-    ),
-    "depth": (
-        "text_encoder/config.json",
-        lambda c: c.update(num_hidden_layers=10**6),
-        "num_hidden_layers",
     ),
     "words": (
         "text_encoder/config.json",
@@ -291,25 +287,10 @@ ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
         lambda c: c.update(attn_implementation="a/b"),
         "is not followed",
     ),
-    "code": (
-        "text_encoder/config.json",
-        lambda c: c.update(auto_map={"AutoModel": "a.B"}),
-        "auto_map",
-    ),
-    "times": (
-        "scheduler/scheduler_config.json",
-        lambda c: c.update(num_train_timesteps=10**8),
-        "expected at most",
-    ),
     "many times": (
         "scheduler/scheduler_config.json",
         lambda c: c.update(num_train_timesteps=500_000),
         "1 to 100,000",
-    ),
-    "no side": (
-        "unet/config.json",
-        lambda c: c.update(sample_size=None),
-        "sample_size: found null",
     ),
     "side of text": (
         "unet/config.json",
@@ -335,16 +316,10 @@ ODD_CLIPS: dict[str, tuple[Change, str]] = {
         lambda c: c["model_cfg"]["vision_cfg"].update(image_size=100_000),
         "vision_cfg.image_size: found 100000",
     ),
-    "width": (lambda c: c["model_cfg"].update(embed_dim=10**9), "embed_dim is 1000000000"),
     "depth": (lambda c: c["model_cfg"]["text_cfg"].update(layers=10**6), "layers is 1000000"),
     "memory": (
         lambda c: c["model_cfg"]["text_cfg"].update(width=65_536, layers=100),
         "GB of weights",
-    ),
-    "words": (lambda c: c["model_cfg"]["text_cfg"].update(vocab_size=900_000), "GB of weights"),
-    "tower": (
-        lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="local-dir:/x"),
-        "timm_model_name",
     ),
     "tower of the Hub": (
         lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="hf-hub:a/b"),
@@ -394,9 +369,7 @@ def test_clip_models_that_read_elsewhere_or_no_memory_holds_are_reported(
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "content", ["[" * 100_000, "[]", "3", "", "{" + " " * 2_000_000 + "}", "pipe"]
-)
+@pytest.mark.parametrize("content", ["[" * 100_000, "pipe"])
 def test_configurations_of_any_content_are_reported(
     generator: Path, clip: Path, content: str
 ) -> None:
@@ -439,10 +412,8 @@ def test_a_scheduler_that_there_is_not_is_reported_without_a_model(name: str) ->
 VECTORS = torch.ones(2, 8)
 TOKENS: dict[str, tuple[dict[str, torch.Tensor], dict[str, str], str]] = {
     "whole numbers": ({"<a>": torch.ones(2, 8, dtype=torch.int64)}, {}, "expected vectors"),
-    "not a number": ({"<a>": torch.full((2, 8), torch.nan)}, {}, "not finite"),
     "infinite": ({"<a>": torch.full((2, 8), torch.inf)}, {}, "not finite"),
     "cube": ({"<a>": torch.ones(2, 2, 2)}, {}, "expected vectors"),
-    "scalar": ({"<a>": torch.tensor(1.0)}, {}, "expected vectors"),
     "many": ({"<a>": torch.ones(33, 8)}, {}, "expected at most 32 vectors"),
     "none": ({"<a>": torch.ones(0, 8)}, {}, "expected at most 32 vectors"),
     "spaces": ({"a photo": VECTORS}, {}, "without spaces"),
@@ -515,13 +486,6 @@ def weights_of(clip: Path) -> dict[str, torch.Tensor]:
     return load_file(clip / "open_clip_model.safetensors")
 
 
-def test_weights_under_a_name_that_nobody_reads_are_none(clip: Path) -> None:
-    weights = clip / "open_clip_model.safetensors"
-    weights.rename(clip / "open_clip_model.pt")
-    with pytest.raises(UserError, match="its folder has no weights"):
-        load_clip(f"local-dir:{clip}")
-
-
 def test_a_clip_model_of_no_numbers_is_reported(clip: Path) -> None:
     weights = weights_of(clip)
     weights["logit_scale"] = torch.full_like(weights["logit_scale"], torch.nan)
@@ -561,13 +525,7 @@ def test_sizes_that_the_weights_do_not_hold_are_not_built(clip: Path, change: Ch
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("saved")
-    makers = (
-        modern.stable_diffusion_3,
-        modern.flux,
-        modern.qwen_image,
-        modern.sana,
-        modern.lumina_2,
-    )
+    makers = (modern.flux, modern.qwen_image, modern.lumina_2)
     for make in makers:
         make().save_pretrained(folder / make.__name__)
     return {make.__name__: folder / make.__name__ for make in makers}
@@ -581,10 +539,7 @@ NO_PIPELINES = {
     "StableVideoDiffusionPipeline": "which draws no image from a prompt (its call takes no prompt)",
     "WanPipeline": "which draws from more than a prompt (its call takes num_frames)",
     "FluxFillPipeline": "which draws from more than a prompt (its call takes image)",
-    "StableDiffusionXLControlNetPipeline": "which draws from more than a prompt (its call takes"
-    " image)",
     "KandinskyV22PriorPipeline": "which draws no image from a prompt",
-    "StableAudioPipeline": "which draws no image from a prompt",
     "QwenImagePipelin": "which diffusers does not have",
     "DDIMScheduler": "which diffusers does not have",
     "utils": "which diffusers does not have",
@@ -609,12 +564,9 @@ def test_what_draws_no_image_from_a_prompt_is_reported_with_its_reason(
 
 
 ODD: dict[str, tuple[str, str, Change, str]] = {
-    "third encoder": (
-        "stable_diffusion_3", "text_encoder_3/config.json", lambda c: c.update(d_model=10**9), "expected at most"
-    ),
-    "third encoder's layers": (
-        "stable_diffusion_3", "text_encoder_3/config.json", lambda c: c.update(num_layers=3),
-        "num_layers is 3, and its weights have 1",
+    "second encoder's layers": (
+        "flux", "text_encoder_2/config.json", lambda c: c.update(num_layers=3),
+        "num_layers is 3, and its weights have 2",
     ),
     "language model": (
         "qwen_image", "text_encoder/config.json", lambda c: c["text_config"].update(hidden_size=10**8),
@@ -625,9 +577,8 @@ ODD: dict[str, tuple[str, str, Change, str]] = {
         "num_hidden_layers is 5, and its weights have 2",
     ),
     "transformer": ("flux", "transformer/config.json", lambda c: c.update(num_layers=10**5), "expected at most"),
-    "side": ("sana", "transformer/config.json", lambda c: c.update(sample_size=4096), "sample_size:"
+    "side": ("lumina_2", "transformer/config.json", lambda c: c.update(sample_size=4096), "sample_size:"
         " found 4096"),
-    "side of text": ("sana", "transformer/config.json", lambda c: c.update(sample_size="8"), "expected a whole number"),
     "code": ("flux", "text_encoder_2/config.json", lambda c: c.update(auto_map={"AutoModel": "a.B"}), "auto_map"),
     "tokenizer's code": (
         "qwen_image", "tokenizer/tokenizer_config.json", lambda c: c.update(auto_map={"AutoTokenizer": ["a.B", None]}),
@@ -637,7 +588,6 @@ ODD: dict[str, tuple[str, str, Change, str]] = {
         "flux", "transformer/config.json", lambda c: c.update(quantization_config={"quant_method": "bitsandbytes"}),
         "quantization_config is not followed",
     ),
-    "library": ("lumina_2", "model_index.json", lambda c: c.update(vae=["os", "path"]), "takes 'vae' from 'os'"),
     "module": ("lumina_2", "model_index.json", lambda c: c.update(vae=["..flux", "A"]), "takes 'vae' from '..flux'"),
     "class": (
         "flux", "model_index.json", lambda c: c.update(text_encoder_2=["transformers", "T5EncoderModl"]),
@@ -665,37 +615,3 @@ def test_parts_that_no_library_knows_or_no_memory_holds_are_reported(
         load_pipeline(f"local-dir:{folder}")
     assert expected in str(caught.value)
     assert "It is not loaded" in str(caught.value.hint)
-
-
-@pytest.mark.parametrize("which", ["flux", "lumina_2"])
-def test_python_beside_the_parts_never_runs(
-    which: str, saved: dict[str, Path], tmp_path: Path
-) -> None:
-    folder = Path(shutil.copytree(saved[which], tmp_path / "model"))
-    code = (
-        f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\nclass"
-        " AutoencoderKL: pass\n"
-    )
-    for path in (folder, folder / "vae", folder / "text_encoder", folder / "tokenizer"):
-        for name in ("diffusers", "transformers", "pipeline", "modeling"):
-            (path / f"{name}.py").write_text(code)
-    try:
-        load_pipeline(f"local-dir:{folder}")
-    except CounterfoilError as error:
-        assert "could not be loaded" in str(error)
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("which", ["flux", "lumina_2"])
-def test_pickles_never_load(which: str, saved: dict[str, Path], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(saved[which], tmp_path / "model"))
-    for file in list(folder.rglob("*.safetensors")):
-        torch.save({}, file.with_suffix(".bin"))
-        file.unlink()
-    with pytest.raises(CounterfoilError):
-        load_pipeline(f"local-dir:{folder}")
-
-
-def test_a_whole_one_loads(saved: dict[str, Path]) -> None:
-    for which, folder in saved.items():
-        assert load_pipeline(f"local-dir:{folder}", dtype="float32") is not None, which

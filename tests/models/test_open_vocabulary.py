@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForZeroShotObjectDetection, AutoProcessor
 
 from counterfoil.errors import RunFailure, UserError
@@ -88,16 +87,8 @@ def test_a_configuration_of_a_stranger_is_refused_before_a_weight_is_read(
         load_text_detector(name, "cpu")
 
 
-def test_pickles_do_not_run_and_weights_without_end_are_refused(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_pickles_do_not_run(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(folders["owlv2"], tmp_path / "odd"))
-    stored = load_file(folder / "model.safetensors")
-    key = next(key for key in sorted(stored) if key.endswith("bias"))
-    stored[key][0] = float("nan")
-    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UserError, match="finite"):
-        load_text_detector(f"transformers:{folder}", "cpu")
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
     with pytest.raises(UserError, match="safetensors"):

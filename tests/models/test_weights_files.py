@@ -31,7 +31,7 @@ from counterfoil.recipe.kinds.diffusers import Lora
 from miniature_pipelines import stable_diffusion_xl
 from support.loras import saved_lora
 
-LONGER_BY = (8, 24, 40)
+LONGER_BY = (8, 24)
 
 
 def with_longer_heads(folder: Path, copy: Path, by: int) -> Path:

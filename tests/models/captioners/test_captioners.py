@@ -4,9 +4,7 @@ strangers."""
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import resource
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from scipy import stats
 from transformers import (
     AutoModelForImageTextToText,
@@ -109,20 +106,21 @@ class Forcing:
         return forced
 
 
-@pytest.mark.parametrize("caption", CAPTIONS)
 def test_likelihoods_are_the_transition_scores_of_generate(
-    captioner: Captioner, generate: Any, caption: str
+    captioner: Captioner, generate: Any
 ) -> None:
-    tokens = [*captioner._tokens(caption), captioner.ends[0]]
-    forced = LogitsProcessorList([Forcing(tokens)])
-    out = generate(logits_processor=forced, max_new_tokens=len(tokens), output_logits=True)
-    logs = [
-        torch.log_softmax(scores[0].float(), -1)[token]
-        for scores, token in zip(out.logits, tokens, strict=True)
-    ]
-    sums, counts = captioner.log_likelihoods(noise(0), [caption])
-    assert counts.tolist() == [len(tokens)]
-    assert sums[0] == pytest.approx(float(sum(logs)), abs=1e-3)
+    sums, counts = captioner.log_likelihoods(noise(0), CAPTIONS[:2])
+    for caption, total, count in zip(CAPTIONS, sums, counts, strict=False):
+        tokens = [*captioner._tokens(caption), captioner.ends[0]]
+        forced = LogitsProcessorList([Forcing(tokens)])
+        out = generate(logits_processor=forced, max_new_tokens=len(tokens), output_logits=True)
+        logs = [
+            torch.log_softmax(scores[0].float(), -1)[token]
+            for scores, token in zip(out.logits, tokens, strict=True)
+        ]
+        assert count == len(tokens)
+        assert total == pytest.approx(float(sum(logs)), abs=1e-3)
+    assert captioner.log_likelihoods(noise(0), [])[0].shape == (0,)
 
 
 def test_the_first_caption_is_the_greedy_one_of_generate(
@@ -138,6 +136,11 @@ def test_the_first_caption_is_the_greedy_one_of_generate(
     assert captioner.captions(noise(0), most_tokens=8) == captions[:1]
 
 
+# One of decoders and one of chat models, where what is asked is the same for all of a kind.
+of_each_kind = pytest.mark.parametrize("folder", ["blip", "llava"], indirect=True)
+
+
+@of_each_kind
 def test_an_image_answers_the_same_whatever_came_before(captioner: Captioner) -> None:
     arguments: dict[str, Any] = {"prefix": "a photo of a", "number": 3, "seed": 5, "most_tokens": 6}
     first = [captioner.captions(noise(seed), **arguments) for seed in (0, 1)]
@@ -145,7 +148,7 @@ def test_an_image_answers_the_same_whatever_came_before(captioner: Captioner) ->
     assert first == again[::-1]
     assert first[0] != first[1]
     sums, _ = captioner.log_likelihoods(noise(0), CAPTIONS)
-    for other in ([*CAPTIONS[::-1]], [*CAPTIONS, *["a red bag"] * 9], list(CAPTIONS[2:])):
+    for other in ([*CAPTIONS, *["a red bag"] * 9][::-1], list(CAPTIONS[2:])):
         others = dict(zip(other, captioner.log_likelihoods(noise(0), other)[0], strict=True))
         assert all(
             others[caption] == numbers
@@ -154,6 +157,7 @@ def test_an_image_answers_the_same_whatever_came_before(captioner: Captioner) ->
         )
 
 
+@of_each_kind
 def test_nobody_elses_chance_is_drawn_from(captioner: Captioner) -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
@@ -162,14 +166,15 @@ def test_nobody_elses_chance_is_drawn_from(captioner: Captioner) -> None:
     torch.manual_seed(4)
     assert captioner.captions(noise(0), number=4, most_tokens=6, seed=1) == drawn
     others = [
-        captioner.captions(noise(0), number=4, most_tokens=6, seed=seed) for seed in range(2, 6)
+        captioner.captions(noise(0), number=4, most_tokens=6, seed=seed) for seed in range(2, 4)
     ]
     assert all(other[0] == drawn[0] for other in others)
     assert any(other[1:] != drawn[1:] for other in others)
 
 
-@pytest.mark.parametrize("prefix", ["a photo of a", "  a photo of a sandal \n"])
-def test_captions_are_completions_of_the_prefix(captioner: Captioner, prefix: str) -> None:
+@of_each_kind
+def test_captions_are_completions_of_the_prefix(captioner: Captioner) -> None:
+    prefix = "  a photo of a sandal \n"
     captions = captioner.captions(noise(2), prefix=prefix, number=4, most_tokens=5)
     assert all(caption.startswith(prefix.strip()) for caption in captions)
     assert len(set(captions)) > 1 or captions[0] == prefix.strip()
@@ -187,7 +192,7 @@ def test_an_image_is_looked_at_once(captioner: Captioner) -> None:
     hook = towers[0].register_forward_hook(lambda *_: looks.append(1))
     captioner.captions(noise(0), number=3, most_tokens=4)
     assert len(looks) == 1
-    captioner.log_likelihoods(noise(0), [*CAPTIONS, *("red bag " * n for n in range(1, 9))])
+    captioner.log_likelihoods(noise(0), [*CAPTIONS, *("red bag " * n for n in range(1, 4))])
     assert len(looks) == 2
     hook.remove()
 
@@ -206,6 +211,7 @@ def test_it_is_known_by_its_content_and_described_without_weights(
     assert about.revision is None
 
 
+@of_each_kind
 def test_examples_are_shown_where_they_can_be(captioner: Captioner) -> None:
     shown = [CaptionExample("a photo of a red bag", noise(7)), CaptionExample("a striped coat")]
     alone, _ = captioner.log_likelihoods(noise(0), ["a coat"])
@@ -219,20 +225,6 @@ def test_examples_are_shown_where_they_can_be(captioner: Captioner) -> None:
     ]
     assert len({float(total[0]) for total in (alone, *sums)}) == 4
     assert captioner.captions(noise(0), most_tokens=4, examples=shown)
-
-
-def test_no_captions_have_no_likelihoods_and_any_side_is_taken(captioner: Captioner) -> None:
-    sums, tokens = captioner.log_likelihoods(noise(0), [])
-    assert sums.shape == tokens.shape == (0,)
-    assert np.isfinite(captioner.log_likelihoods(noise(0, 33, 7), CAPTIONS)[0]).all()
-
-
-TEXTS = [
-    "a photo of a red bag in the snow",
-    "",
-    "a coat",
-    "a photo of a striped sandal at night on grass with a person",
-]
 
 
 @pytest.fixture(scope="module", params=list(CHAT))
@@ -250,8 +242,8 @@ def test_going_on_is_reading_whole(chat_captioner: ChatCaptioner) -> None:
     whole = replace(chat_captioner, goes_on=False)
     shown = [CaptionExample("a red bag", noise(4))]
     for examples in ((), shown):
-        sums, counts = chat_captioner.log_likelihoods(noise(0), TEXTS, examples=examples)
-        expected, tokens = whole.log_likelihoods(noise(0), TEXTS, examples=examples)
+        sums, counts = chat_captioner.log_likelihoods(noise(0), CAPTIONS, examples=examples)
+        expected, tokens = whole.log_likelihoods(noise(0), CAPTIONS, examples=examples)
         np.testing.assert_allclose(sums, expected, atol=1e-3)
         assert counts.tolist() == tokens.tolist()
     arguments: dict[str, Any] = {"prefix": "a photo of a", "number": 3, "most_tokens": 5}
@@ -282,12 +274,13 @@ def test_a_model_that_does_not_go_on_is_read_whole(
     parts = {name: getattr(chat_captioner, name) for name in chat_captioner.__dataclass_fields__}
     tried = _tried(kind(**parts))
     assert not tried.goes_on
-    expected, _ = chat_captioner.log_likelihoods(noise(0), TEXTS)
-    np.testing.assert_allclose(tried.log_likelihoods(noise(0), TEXTS)[0], expected, atol=1e-3)
+    texts = CAPTIONS[:2]
+    expected, _ = chat_captioner.log_likelihoods(noise(0), texts)
+    np.testing.assert_allclose(tried.log_likelihoods(noise(0), texts)[0], expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["<image>", "<|image_pad|>", "<end>", "<fake_token_around_image>"])
-def test_names_of_tokens_in_a_text_are_words(chat_captioner: ChatCaptioner, name: str) -> None:
+def test_names_of_tokens_in_a_text_are_words(chat_captioner: ChatCaptioner) -> None:
+    name = "<image> <|image_pad|> <end> <fake_token_around_image>"
     special = set(chat_captioner.tokenizer.all_special_ids) - {
         chat_captioner.tokenizer.unk_token_id
     }
@@ -315,35 +308,25 @@ def test_an_answer_begins_where_the_template_writes_it(chat_captioner: ChatCapti
 SCORES = torch.tensor([1.0, 3.0, 0.5, 2.5, -4.0, 2.5, -9.0])
 
 
-def test_without_chance_it_is_the_likeliest() -> None:
-    assert chosen_token(SCORES, None) == 1
-    assert chosen_token(torch.zeros(5), None) == 0
-
-
 @pytest.mark.parametrize(
-    "scores", [SCORES, torch.zeros(8), torch.tensor([9.0, 0.0, 0.0]), torch.tensor([1.0])]
+    "scores", [SCORES, torch.tensor([9.0, 0.0, 0.0]), torch.tensor([1.0, -torch.inf, 1.0])]
 )
 def test_shares_are_those_of_transformers_own_nucleus(scores: torch.Tensor) -> None:
     none: Any = torch.empty(1, 0, dtype=torch.long)
     nucleus = torch.softmax(TopPLogitsWarper(TOP_P)(none, scores[None].double())[0], -1).numpy()
     chance = torch.Generator().manual_seed(0)
-    drawn = np.bincount([chosen_token(scores, chance) for _ in range(4000)], minlength=len(scores))
+    drawn = np.bincount([chosen_token(scores, chance) for _ in range(1000)], minlength=len(scores))
     assert not drawn[nucleus == 0].any()
     some = nucleus > 0
     if some.sum() > 1:
         assert (
-            stats.chisquare(drawn[some], 4000 * nucleus[some] / nucleus[some].sum()).pvalue > 1e-4
+            stats.chisquare(drawn[some], 1000 * nucleus[some] / nucleus[some].sum()).pvalue > 1e-4
         )
 
 
-def test_what_has_no_share_is_never_drawn() -> None:
-    scores = SCORES.clone()
-    scores[[1, 3, 5]] = -torch.inf
-    chance = torch.Generator().manual_seed(1)
-    assert {chosen_token(scores, chance) for _ in range(300)} <= {0, 2}
-
-
-def test_the_same_chance_draws_the_same() -> None:
+def test_the_same_chance_draws_the_same_and_none_the_likeliest() -> None:
+    assert chosen_token(SCORES, None) == 1
+    assert chosen_token(torch.zeros(5), None) == 0
     chances = [torch.Generator().manual_seed(seed) for seed in (7, 7, 8)]
     runs = [[chosen_token(SCORES, chance) for _ in range(50)] for chance in chances]
     assert runs[0] == runs[1] != runs[2]
@@ -381,15 +364,13 @@ def chat(saved: dict[str, Path], tmp_path: Path) -> Path:
         ("generation_config.json", {"AutoConfig": "evil.Evil"}, "GenerationConfig"),
     ],
 )
-@pytest.mark.parametrize("kind", ["mine", "chat"])
 def test_code_of_an_author_never_runs(
-    request: pytest.FixtureRequest, kind: str, tmp_path: Path, file: str, named: Any, base: str
+    chat: Path, tmp_path: Path, file: str, named: Any, base: str
 ) -> None:
-    folder: Path = request.getfixturevalue(kind)
-    (folder / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), base))
-    edit(folder / file, lambda document: document.update(auto_map=named))
+    (chat / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), base))
+    edit(chat / file, lambda document: document.update(auto_map=named))
     with pytest.raises(UserError, match="auto_map names code of its author, which is never run"):
-        describe_captioner(f"local-dir:{folder}")
+        describe_captioner(f"local-dir:{chat}")
     assert not (tmp_path / "ran").exists()
 
 
@@ -454,18 +435,12 @@ ODD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "half": ("config.json", {"decoder": 7}, "decoder: found 7, expected a mapping"),
     "width": ("config.json", {"hidden_size": HUGE}, "expected at most 1,000,000"),
-    "backbone": (
-        "config.json",
-        {"nested": [{"use_timm_backbone": True}]},
-        "use_timm_backbone is not followed",
-    ),
     "quantised": (
         "config.json",
         {"quantization_config": {"quant_method": "gptq"}},
         "is not followed",
     ),
     "side": (PROCESSOR, {"size": {"height": HUGE, "width": 32}}, "expected at most 4,096"),
-    "class": (PROCESSOR, {"image_processor_type": "os.system"}, "expected a class of transformers"),
 }
 
 
@@ -479,23 +454,6 @@ def test_what_no_captioner_says_is_reported_before_a_weight_is_read(mine: Path, 
     assert expected in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "file", ["config.json", "tokenizer.json", TOKENIZER, PROCESSOR, "generation_config.json"]
-)
-@pytest.mark.parametrize("content", [b"", b"[1]", b"\xff\xfe", b'{"a":' * 100_000])
-def test_damaged_files_are_reported(mine: Path, file: str, content: bytes) -> None:
-    (mine / file).write_bytes(content)
-    with pytest.raises(CounterfoilError):
-        load_captioner(f"local-dir:{mine}")
-
-
-def test_what_is_no_file_is_not_waited_for(mine: Path) -> None:
-    (mine / "tokenizer.json").unlink()
-    os.mkfifo(mine / "tokenizer.json")
-    with pytest.raises(UserError, match=r"has no tokenizer.json"):
-        describe_captioner(f"local-dir:{mine}")
-
-
 def test_a_tokenizer_opens_no_file_that_it_names(mine: Path, tmp_path: Path) -> None:
     expected = load_captioner(f"local-dir:{mine}").captions(noise(0))
     (tmp_path / "vocab.txt").write_text("secret\n")
@@ -505,44 +463,6 @@ def test_a_tokenizer_opens_no_file_that_it_names(mine: Path, tmp_path: Path) -> 
     }
     edit(mine / TOKENIZER, lambda document: document.update(named))
     assert load_captioner(f"local-dir:{mine}").captions(noise(0)) == expected
-
-
-@pytest.mark.parametrize(
-    ("half", "values"),
-    [
-        ("decoder", {"n_embd": 900_000, "n_head": 1}),
-        ("decoder", {"vocab_size": 1_000_000, "n_embd": 9_600}),
-        ("encoder", {"hidden_size": 900_000, "num_attention_heads": 1}),
-        ("encoder", {"image_size": 1_000_000, "patch_size": 1}),
-    ],
-)
-def test_sizes_that_the_weights_cannot_fill_take_no_memory(
-    mine: Path, half: str, values: dict[str, Any]
-) -> None:
-    edit(mine / "config.json", lambda document: document[half].update(values))
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(UserError, match="belong to different models"):
-        load_captioner(f"local-dir:{mine}")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most < 300_000  # kB
-
-
-def test_weights_are_all_there_and_are_numbers(mine: Path) -> None:
-    stored = load_file(mine / "model.safetensors")
-    key = next(key for key in stored if key.endswith("crossattention.c_attn.weight"))
-    save_file(
-        {k: v for k, v in stored.items() if k != key},
-        mine / "model.safetensors",
-        metadata={"format": "pt"},
-    )
-    with pytest.raises(RunFailure, match="which would be random"):
-        load_captioner(f"local-dir:{mine}")
-    stored[key][0, 0] = float("nan")
-    save_file(stored, mine / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UserError, match="not finite"):
-        load_captioner(f"local-dir:{mine}")
-    (mine / "model.safetensors").write_bytes((mine / "model.safetensors").read_bytes()[:1000])
-    with pytest.raises(RunFailure, match="damaged"):
-        load_captioner(f"local-dir:{mine}")
 
 
 def test_a_tokenizer_of_another_model_is_reported(mine: Path) -> None:
@@ -555,42 +475,35 @@ def test_a_tokenizer_of_another_model_is_reported(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "template",
+    ("template", "says"),
     [
-        "{{ 1/0 }}",
-        "{% for",
-        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "no image at all",
-        "",
+        ("{{ 1/0 }}", "cannot be rendered"),
+        ("no image at all", "model"),
+        ("", "model"),
+        ("{# " + "x" * 300_000 + " #}", "expected at most 200,000"),
     ],
+    ids=["error", "no image", "empty", "long"],
 )
-def test_a_template_that_asks_nothing_is_reported(chat: Path, template: str) -> None:
+def test_a_template_that_asks_nothing_or_has_no_end_is_reported(
+    chat: Path, template: str, says: str
+) -> None:
     (chat / "chat_template.jinja").write_text(template)
-    with pytest.raises(CounterfoilError):
+    with pytest.raises(CounterfoilError, match=says):
         load_captioner(f"local-dir:{chat}")
 
 
-def test_a_template_without_end_is_not_read(chat: Path) -> None:
-    (chat / "chat_template.jinja").write_text("{# " + "x" * 300_000 + " #}")
-    with pytest.raises(UserError, match="expected at most 200,000"):
-        describe_captioner(f"local-dir:{chat}")
-
-
-@pytest.mark.parametrize(
-    "name", ["", " ", "local-dir:/nowhere", "lab:captionr", "no name of the hub"]
-)
-def test_names_of_nothing_are_reported(name: str) -> None:
-    with pytest.raises(CounterfoilError):
-        describe_captioner(name)
-
-
-def test_a_folder_of_something_else_is_reported(tmp_path: Path) -> None:
+def test_names_and_folders_of_nothing_are_reported(tmp_path: Path) -> None:
+    for name in ("", " ", "local-dir:/nowhere", "lab:captionr", "no name of the hub"):
+        with pytest.raises(CounterfoilError):
+            describe_captioner(name)
     with pytest.raises(UserError, match=r"has no config.json"):
         describe_captioner(f"local-dir:{tmp_path}")
 
 
-@pytest.mark.parametrize("part", ["normalizer", "decoder"])
-@pytest.mark.parametrize("steps", [[("a", "aa")] * 34, [("x", "y" * 3000)]])
+@pytest.mark.parametrize(
+    ("part", "steps"),
+    [("normalizer", [("a", "aa")] * 34), ("decoder", [("x", "y" * 3000)])],
+)
 def test_a_tokenizer_that_makes_texts_long_is_refused(
     mine: Path, part: str, steps: list[tuple[str, str]]
 ) -> None:

@@ -41,8 +41,6 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "resnet10t": {},
     "vit_tiny_patch16_224": {"img_size": 64, "depth": 2},
     "mobilenetv3_small_050": {},  # its features are wider than num_features
-    "lcnet_035": {},
-    "regnetx_002": {},
 }
 
 
@@ -168,14 +166,8 @@ def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> No
         head_of(other)
 
 
-def test_the_classifier_that_is_mended_stays_as_it_was(small: Classifier, tmp_path: Path) -> None:
-    write_with_head(small, another(head_of(small)), tmp_path / "new", about=ABOUT, card="")
-    assert weights_sha256(small.architecture, small.module.state_dict()) == small.sha256
-
-
-@pytest.mark.parametrize("name", ["lab:planted/rare-0", "lab:resnet10t"])
-def test_half_floats_of_the_lab_become_a_folder_of_float32(name: str, tmp_path: Path) -> None:
-    classifier = load_classifier(name)
+def test_half_floats_of_the_lab_become_a_folder_of_float32(tmp_path: Path) -> None:
+    classifier = load_classifier("lab:planted/rare-0")
     head = another(head_of(classifier))
     write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="")
     stored = load_file(tmp_path / "new" / "model.safetensors")
@@ -196,6 +188,7 @@ def test_a_folder_holds_what_is_said_of_it_and_the_same_bytes_twice(
         assert set(written) == {"README.md", "config.json", "mended.json", "model.safetensors"}
         assert not first or written == first
         first = written
+    assert weights_sha256(small.architecture, small.module.state_dict()) == small.sha256
     assert json.loads(first["mended.json"]) == ABOUT
     assert first["README.md"] == b"# A card\n"
     assert [file.name for file in tmp_path.iterdir()] == ["new"]
@@ -242,13 +235,7 @@ def test_a_head_that_is_none_leaves_what_was_there(
 
 @pytest.mark.parametrize(
     ("architecture", "says"),
-    [
-        ("deit_tiny_distilled_patch16_224", "2 heads"),
-        ("levit_128s", "2 heads"),
-        ("efficientformer_l1", "2 heads"),
-        ("crossvit_9_240", "2 heads"),
-        ("dpn48b", "Conv2d"),
-    ],
+    [("deit_tiny_distilled_patch16_224", "2 heads"), ("dpn48b", "Conv2d")],
 )
 def test_a_head_that_is_no_single_linear_is_refused_by_name(
     architecture: str, says: str, tmp_path: Path

@@ -37,7 +37,6 @@ BIAS = np.random.default_rng(1).normal(size=len(NAMES)).astype(np.float32)
 def save_graph(
     folder: Path,
     batch: int | str = "n",
-    softmax: bool = False,
     ends: str = "",
     half: bool = False,
     side: int | str = SIDE,
@@ -53,7 +52,6 @@ def save_graph(
         helper.make_node("Flatten", ["pooled"], ["flat"]),
         helper.make_node("Gemm", ["flat", "weight", "bias"], ["scores"], transB=1),
     ]
-    ends = "Softmax" if softmax else ends
     if ends:
         nodes.append(helper.make_node(ends, ["scores"], ["shares"]))
     graph = helper.make_graph(
@@ -104,27 +102,23 @@ def scores_of(name: str, images: list[Image.Image]) -> np.ndarray:
     return classifier.logits(torch.stack([prepare(image) for image in images]), "cpu").numpy()
 
 
-def test_its_preparation_is_read_from_the_configuration(tmp_path: Path) -> None:
-    classifier = load_classifier(save_graph(tmp_path))
+@pytest.mark.parametrize("batch", ["n", 4])
+def test_scores_are_those_of_the_same_network(tmp_path: Path, batch: int | str) -> None:
+    images = pictures(6)
+    name = save_graph(tmp_path, batch)
+    np.testing.assert_allclose(scores_of(name, images), plain_scores(images), atol=1e-5)
+    classifier = load_classifier(name)
     preparation = read_preparation(classifier.stages(), classifier.transform())
     assert preparation is not None
     assert preparation.mean == pytest.approx((0.5, 0.4, 0.3))
     assert (preparation.resized, preparation.interpolation) == (SIDE, "bilinear")
 
 
-@pytest.mark.parametrize("batch", ["n", 1, 4])
-def test_scores_are_those_of_the_same_network(tmp_path: Path, batch: int | str) -> None:
-    images = pictures(6)
-    np.testing.assert_allclose(
-        scores_of(save_graph(tmp_path, batch), images), plain_scores(images), atol=1e-5
-    )
-
-
-def test_probabilities_become_scores(tmp_path: Path) -> None:
-    images = pictures(5)
-    scores = scores_of(save_graph(tmp_path, softmax=True), images)
-    expected = torch.from_numpy(plain_scores(images)).log_softmax(1).numpy()
-    np.testing.assert_allclose(scores, expected, atol=1e-5)
+def test_the_hash_is_of_the_graph(tmp_path: Path) -> None:
+    names = [save_graph(tmp_path / ends, ends=ends) for ends in ("Identity", "Softmax")]
+    names.append(save_graph(tmp_path / "same", ends="Identity"))
+    first, other, same = (load_classifier(name).sha256 for name in names)
+    assert first == same != other
 
 
 @pytest.mark.parametrize(
@@ -142,14 +136,15 @@ def test_the_end_of_a_graph_decides_what_its_scores_are(
     name = save_graph(tmp_path, ends=ends)
     classifier = load_classifier(name)
     assert classifier.score_scale == scale and bool(classifier.read) == (scale != "logits")
+    plain = torch.from_numpy(plain_scores(pictures(5)))
+    scores = scores_of(name, pictures(5))
     if scale == "unknown":
-        expected = torch.from_numpy(plain_scores(pictures(5))).sigmoid().numpy()
-        np.testing.assert_allclose(scores_of(name, pictures(5)), expected, atol=1e-5)
+        np.testing.assert_allclose(scores, plain.sigmoid().numpy(), atol=1e-5)
     else:
-        shares = torch.from_numpy(plain_scores(pictures(5))).softmax(1).numpy()
-        np.testing.assert_allclose(
-            shares_of(classifier.score_scale)(scores_of(name, pictures(5))), shares, atol=1e-5
-        )
+        shares = shares_of(classifier.score_scale)(scores)
+        np.testing.assert_allclose(shares, plain.softmax(1).numpy(), atol=1e-5)
+    if scale == "probabilities":
+        np.testing.assert_allclose(scores, plain.log_softmax(1).numpy(), atol=1e-5)
 
 
 def test_a_graph_of_half_precision_takes_its_own_numbers(tmp_path: Path) -> None:
@@ -250,19 +245,6 @@ def test_it_is_scored_like_any_classifier(tmp_path: Path) -> None:
     assert top1 is not None and top1.value == pytest.approx(right.mean())
 
 
-def test_the_hash_is_of_the_graph(tmp_path: Path) -> None:
-    def negated(model: onnx.ModelProto) -> None:
-        model.graph.initializer[1].CopyFrom(numpy_helper.from_array(-BIAS, "bias"))
-
-    names = [
-        save_graph(tmp_path / "a"),
-        save_graph(tmp_path / "b"),
-        save_graph(tmp_path / "c", change=negated),
-    ]
-    first, same, other = (load_classifier(name).sha256 for name in names)
-    assert first == same != other
-
-
 def external(model: onnx.ModelProto, location: str) -> None:
     """Move a weight to another file."""
     weight = model.graph.initializer[0]
@@ -299,12 +281,6 @@ REFUSED: list[tuple[str, dict[str, Any], type[CounterfoilError], str]] = [
         RunFailure,
         "could not be loaded",
     ),
-    (
-        "weights elsewhere",
-        {"change": partial(external, location="../secret")},
-        RunFailure,
-        "could not be loaded",
-    ),
     ("an operator of its own", {"change": own_operator}, RunFailure, "could not be loaded"),
 ]
 
@@ -338,11 +314,4 @@ def test_what_is_no_such_graph_is_refused(
         (tmp_path / "net" / "config.json").unlink()
     monkeypatch.chdir(tmp_path / "net")
     with pytest.raises(error, match=says):
-        load_classifier(name)
-
-
-def test_a_damaged_file_is_told(tmp_path: Path) -> None:
-    name = save_graph(tmp_path)
-    (tmp_path / "model.onnx").write_bytes(b"\x08\x08 no graph")
-    with pytest.raises(RunFailure, match="could not be loaded"):
         load_classifier(name)

@@ -3,23 +3,17 @@ here by hand."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from open_clip import OPENAI_IMAGENET_TEMPLATES
 from PIL import Image
-from safetensors.torch import load_file, save_file
 
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.errors import UserError
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import render
 from counterfoil.models.classifiers import describe_classifier, load_classifier, of_open_clip
 from counterfoil.models.clip import load_clip
-from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.models.preparation import read_preparation
 from counterfoil.recipe.prompts import RecipeClass
 from lab_training.corpora import unbiased_scene
@@ -31,7 +25,7 @@ TWO = ("a photo of a {}", "an oil painting of a {}")
 
 @pytest.fixture(scope="module")
 def images() -> list[Image.Image]:
-    return [Image.fromarray(render(unbiased_scene(number))) for number in range(2000, 2060)]
+    return [Image.fromarray(render(unbiased_scene(number))) for number in range(2000, 2020)]
 
 
 @pytest.mark.parametrize("templates", [TWO[:1], TWO])
@@ -49,17 +43,13 @@ def test_scores_are_cosines_with_the_mean_of_the_captions(
     batch = torch.stack([classifier.transform()(image) for image in images])
     scores = classifier.logits(batch, "cpu")
     assert scores.dtype == torch.float32
+    assert read_preparation(classifier.stages(), classifier.transform()) is not None
     np.testing.assert_allclose(scores.numpy(), expected, atol=2e-4)
-    truth = np.arange(2000, 2060) % len(CLASSES)
+    truth = np.arange(2000, 2020) % len(CLASSES)
     assert (scores.argmax(1).numpy() == truth).mean() > 0.5
     np.testing.assert_allclose(
         classifier.features(batch, "cpu").numpy(), clip.embed_images(images, 20), atol=2e-6
     )
-
-
-def test_its_preparation_is_read() -> None:
-    classifier = load_classifier("open_clip:lab:clip", classes=LAB)
-    assert read_preparation(classifier.stages(), classifier.transform()) is not None
 
 
 def test_the_outputs_are_the_classes_in_their_order_each_by_a_name_of_its_own() -> None:
@@ -105,24 +95,6 @@ def test_a_name_that_is_no_model_is_a_users_mistake(name: str, code: str, near: 
     with refuses(code, None, near) as refused:
         describe_classifier(name, LAB)
     assert refused.value.problems[0].path.startswith("model ")
-
-
-def test_a_strangers_model_is_checked_like_any_clip_model(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(LAB_WEIGHTS / "clip", tmp_path / "clip"))
-    config = folder / "open_clip_config.json"
-    good = config.read_text()
-    document = json.loads(good)
-    document["model_cfg"]["embed_dim"] = 10**9
-    config.write_text(json.dumps(document))
-    with pytest.raises(UserError, match="embed_dim is 1000000000"):
-        describe_classifier(f"open_clip:local-dir:{folder}", LAB)
-    config.write_text(good)
-    weights = next(folder.glob("*.safetensors"))
-    stored = load_file(weights)
-    next(value for value in stored.values() if value.is_floating_point()).view(-1)[0] = float("nan")
-    save_file(stored, weights)
-    with pytest.raises(CounterfoilError, match="not finite"):
-        load_classifier(f"open_clip:local-dir:{folder}", classes=LAB)
 
 
 def test_an_image_without_end_is_refused() -> None:

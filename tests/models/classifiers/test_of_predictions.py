@@ -79,25 +79,6 @@ def test_a_path_names_an_image_as_its_key_does(tmp_path: Path, column: str) -> N
     assert recorded(beside, ["a"], ["night/x.jpg"]) == {"a": [1, 2]}
 
 
-def test_numbers_as_keys_and_ids_stay_text(tmp_path: Path) -> None:
-    name = csv(tmp_path / "a.csv", "key,class_id\n007,01\n8,00\n")
-    facts = describe_classifier(name, CLASSES)
-    assert (facts.label_names, facts.most_ranked) == (
-        ("t-shirt", "ankle boot", "(another label)"),
-        1,
-    )
-    scores = recorded(name, ["007", "8"])
-    assert [int(np.argmax(scores[key])) for key in ("007", "8")] == [1, 0]
-
-
-def test_scores_stay_as_they_are_written(tmp_path: Path) -> None:
-    name = csv(tmp_path / "a.csv", "key,t-shirt,ankle boot\na,0.25,0.75\nb,0,1\n")
-    scores = recorded(name, ["a", "b"])
-    assert scores == {"a": [0.25, 0.75], "b": [0, 1]}
-    logits = csv(tmp_path / "b.csv", "key,t-shirt,ankle boot\na,0.25,0.75\nb,0,1.1\n")
-    assert recorded(logits, ["a"]) == {"a": [0.25, 0.75]}
-
-
 ODD: dict[str, tuple[str | bytes, str]] = {
     "no image": ("label\nt-shirt\n", "has the columns 'label'; expected key"),
     "both": ("key,row,label\na,0,t-shirt\n", "expected key \\(or path or row\\)"),
@@ -106,19 +87,9 @@ ODD: dict[str, tuple[str | bytes, str]] = {
         "key,label,shift\na,t-shirt,base\n",
         "may be the answers.*\n.*may be the true label",
     ),
-    "two answers": ("key,label,class_id\na,t-shirt,00\n", "several of them may be the answers"),
     "answers and truth": (
         "key,prediction,truth\na,t-shirt,t-shirt\n",
         "several of them may be the answers",
-    ),
-    "best five": ("key,top1,top2\na,t-shirt,ankle boot\n", "several of them may be the answers"),
-    "template": (
-        "key,path,class_id,label\na,x.jpg,00,t-shirt\n",
-        "several of them may be the answers",
-    ),
-    "template and answers": (
-        "key,path,class_id,label,mine\na,x.jpg,00,t-shirt,t-shirt\n",
-        "may be the answers",
     ),
     "image": ("filename,label\na,t-shirt\n", "Call the column of the images key or path"),
     "other image": ("path,label\nphotos/x.jpg,t-shirt\n", "there: 'photos/x.jpg'\n  expected: 'a'"),
@@ -146,15 +117,23 @@ ODD: dict[str, tuple[str | bytes, str]] = {
         "key,t-shirt,ankle boot\na,2,inf\n",
         "a score that is not a number for 'a', in column 'ankle boot'",
     ),
-    "half empty": ("key,t-shirt,ankle boot\na,,2\n", "a score that is not a number for 'a'"),
     "no key": ("key,label\n,t-shirt\n", "rows without a key"),
     "row": ("row,label\n7,t-shirt\n", "has row 7, and there are 1 images"),
     "row before": ("row,label\n-1,t-shirt\n", "has row -1"),
     "row of text": ("row,label\nfirst,t-shirt\n", "cannot be read"),
-    "other columns": ("key,label\na,t-shirt,3\n", "cannot be read"),
     "nothing": ("", "cannot be read"),
-    "bytes": (b"key,label\n\xff\xfe,\x00\n", "cannot be read"),
 }
+
+
+def test_numbers_as_keys_and_ids_stay_text(tmp_path: Path) -> None:
+    name = csv(tmp_path / "a.csv", "key,class_id\n007,01\n8,00\n")
+    facts = describe_classifier(name, CLASSES)
+    assert (facts.label_names, facts.most_ranked) == (
+        ("t-shirt", "ankle boot", "(another label)"),
+        1,
+    )
+    scores = recorded(name, ["007", "8"])
+    assert [int(np.argmax(scores[key])) for key in ("007", "8")] == [1, 0]
 
 
 @pytest.mark.parametrize("case", ODD)
@@ -217,12 +196,6 @@ def test_two_classes_of_one_name_need_ids(tmp_path: Path) -> None:
     )
 
 
-def test_it_scores_no_image_that_it_has_not_seen(tmp_path: Path) -> None:
-    classifier = load_classifier(csv(tmp_path / "a.csv", "key,label\na,t-shirt\n"), classes=CLASSES)
-    with pytest.raises(UserError, match="cannot score images that it has not seen"):
-        classifier.transform()
-
-
 # What spreadsheets, pandas and people on other systems make of "key,label" and of scores.
 SCORES = {"a": [0.25, 7.0], "b": [1.5, 0.5]}
 PLAIN = "key,t-shirt,ankle boot\na,0.25,7\nb,1.5,0.5\n"
@@ -230,15 +203,11 @@ WRITTEN: dict[str, bytes] = {
     "byte-order mark": PLAIN.encode("utf-8-sig"),
     "UTF-16": PLAIN.encode("utf-16"),
     "UTF-16 of the other order": b"\xfe\xff" + PLAIN.encode("utf-16-be"),
-    "semicolons": PLAIN.replace(",", ";").encode(),
     "decimal commas": PLAIN.replace(",", ";").replace(".", ",").encode(),
     "tabs": PLAIN.replace(",", "\t").encode(),
-    "tabs in UTF-16": PLAIN.replace(",", "\t").encode("utf-16"),
     "carriage returns": PLAIN.replace("\n", "\r\n").encode(),
-    "spaces": PLAIN.replace(",", ", ").encode(),
     "spaces and quotes": b'key, "t-shirt", "ankle boot"\na, "0.25", 7\nb, 1.5, 0.5\n',
     "capitals": PLAIN.replace("key", "Key").encode(),
-    "index": b",key,t-shirt,ankle boot\n0,a,0.25,7\n1,b,1.5,0.5\n",
     "index of pandas": b"Unnamed: 0,key,t-shirt,ankle boot\n0,a,0.25,7\n1,b,1.5,0.5\n",
     "empty columns": b"key,t-shirt,ankle boot,,\na,0.25,7,,\nb,1.5,0.5,,\n",
 }
@@ -246,11 +215,8 @@ WRITTEN: dict[str, bytes] = {
 
 @pytest.mark.parametrize("case", WRITTEN)
 def test_what_programs_make_of_a_table_is_read(tmp_path: Path, case: str) -> None:
-    assert recorded(csv(tmp_path / "a.csv", WRITTEN[case]), ["a", "b"]) == SCORES
-
-
-def test_a_file_of_tabs_may_be_called_so(tmp_path: Path) -> None:
-    assert recorded(csv(tmp_path / "a.tsv", WRITTEN["tabs"]), ["a", "b"]) == SCORES
+    ending = "tsv" if case == "tabs" else "csv"
+    assert recorded(csv(tmp_path / f"a.{ending}", WRITTEN[case]), ["a", "b"]) == SCORES
 
 
 def test_delimiters_in_names_of_classes_part_nothing(tmp_path: Path) -> None:
@@ -267,32 +233,13 @@ def test_delimiters_in_names_of_classes_part_nothing(tmp_path: Path) -> None:
         assert recorded(name, ["k"], classes=classes) == {"k": [0, 1, 2]}
 
 
-@pytest.mark.parametrize("kind", ["a.csv", "a.parquet"])
-def test_pandas_with_its_index_and_capitals_is_read(tmp_path: Path, kind: str) -> None:
+def test_pandas_with_its_index_and_capitals_is_read(tmp_path: Path) -> None:
     table = pd.DataFrame(
         {"Path": ["b.jpg", "a.jpg"], "Label": ["t-shirt", "ankle boot"]}, index=[7, 3]
     )
-    table.to_csv(tmp_path / kind) if kind.endswith("csv") else table.to_parquet(tmp_path / kind)
-    scores = recorded(f"predictions:{tmp_path / kind}", ["0", "1"], ["a.jpg", "b.jpg"])
+    table.to_parquet(tmp_path / "a.parquet")
+    scores = recorded(f"predictions:{tmp_path / 'a.parquet'}", ["0", "1"], ["a.jpg", "b.jpg"])
     assert {key: int(np.argmax(row)) for key, row in scores.items()} == {"0": 1, "1": 0}
-
-
-@pytest.mark.parametrize(
-    "written", ["./red/u\u0308.jpg", "red\\ü.jpg", ".\\red\\ü.jpg", "red//ü.jpg", "red/ü.jpg"]
-)
-def test_one_path_is_written_in_several_ways(tmp_path: Path, written: str) -> None:
-    name = csv(tmp_path / "a.csv", f"path,label\n{written},t-shirt\n")
-    assert list(recorded(name, ["a", "b"], ["red/ü.jpg", "blue/ü.jpg"])) == ["a"]
-
-
-def test_a_path_that_may_be_two_images_is_none_of_them(tmp_path: Path) -> None:
-    paths = ["red\\1.jpg", "red/1.jpg"]
-    both = csv(tmp_path / "a.csv", "path,label\nred/1.jpg,t-shirt\nred\\1.jpg,ankle boot\n")
-    assert [int(np.argmax(row)) for row in recorded(both, ["a", "b"], paths).values()] == [0, 1], (
-        "written exactly"
-    )
-    with pytest.raises(UserError, match=r"'./red/1.jpg' fits several images"):
-        recorded(csv(tmp_path / "b.csv", "path,label\n./red/1.jpg,t-shirt\n"), ["a", "b"], paths)
 
 
 # Names that spreadsheets, CSV, pandas and comparisons of names treat in ways of their own.
@@ -411,11 +358,7 @@ def test_scores_are_read_by_what_columns_are_called(names: list[str]) -> None:
 
 def test_classes_that_differ_in_case_or_spaces_alone_are_told_apart(tmp_path: Path) -> None:
     names = ["STRASSE", "Straße", "strasse", " a", "a"]
-    for ids in (
-        ["strasse", "strasse-2", "strasse-3", "a", "a-2"],
-        [f"{label:04d}" for label in range(5)],
-        names,
-    ):
+    for ids in (["strasse", "strasse-2", "strasse-3", "a", "a-2"], names):
         classes = [
             RecipeClass(*pair, label, label, ())
             for label, pair in enumerate(zip(ids, names, strict=True))
@@ -433,17 +376,3 @@ def test_classes_that_differ_in_case_or_spaces_alone_are_told_apart(tmp_path: Pa
             UserError, match=r"'strassE', which is the name of two classes.*\n.*class_id"
         ):
             describe_classifier(csv(tmp_path / "b.csv", "key,label\nk0,strassE\n"), classes)
-
-
-def test_a_number_is_a_class_that_is_called_so_before_it_is_a_place(tmp_path: Path) -> None:
-    names = ["0", "1", "10", "2"]  # folders, sorted
-    classes = [
-        RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)
-    ]
-    path = tmp_path / "a.parquet"
-    parquet(path, key=["k0", "k1", "k2", "k3"], label=[0, 1, 10, 2])
-    assert answered(path, classes) == {f"k{label}": label for label in range(4)}
-    with pytest.raises(
-        UserError, match="answer is no class"
-    ):  # no class has this name, though the fourth has the id 0003
-        describe_classifier(parquet(path, key=["k0"], label=[3]), classes)

@@ -35,7 +35,6 @@ def model(batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("models", "transform", "message"),
     [
-        ("lab:resnet10t", model, "needs a callable"),
         (["lab:resnet10t"], model, "needs a callable"),
         ({"one": "lab:resnet10t"}, model, "needs a callable"),
         ([model, model], None, "found a function in a list, expected names"),
@@ -96,8 +95,7 @@ class TestScores:
         with pytest.raises(UserError, match=r"expected scores .*complex"):
             scores_of(make, ToTensor())
 
-    @pytest.mark.parametrize("scale", [1e39, -1e300])
-    @pytest.mark.parametrize("library", ["torch", "numpy"])
+    @pytest.mark.parametrize(("library", "scale"), [("torch", 1e39), ("numpy", -1e300)])
     def test_finite_scores_that_float32_does_not_hold_are_called_what_they_are(
         self, scale: float, library: str
     ) -> None:
@@ -166,8 +164,9 @@ class TestScores:
         double = scores_of(lambda batch: batch.mean(axis=(2, 3)).astype(np.float64), ToTensor())
         assert torch.equal(double, scores_of(lambda batch: batch.mean(axis=(2, 3)), ToTensor()))
 
-    @pytest.mark.parametrize("code", [0, None, 3, "bye"])
-    @pytest.mark.parametrize("where", ["model", "module", "transform"])
+    @pytest.mark.parametrize(
+        ("where", "code"), [("model", 0), ("module", "bye"), ("transform", None)]
+    )
     def test_a_model_that_ends_the_program_fails_the_run(self, code: Any, where: str) -> None:
         def ends(*_: Any) -> Any:
             sys.exit(code)
@@ -189,15 +188,6 @@ class TestTransforms:
             assert code in (refused.value.hint or "")
             transform = eval(code, {"torchvision": torchvision, "T": transforms})
             assert transform(IMAGE).shape[0] == 3 and torch.is_floating_point(transform(IMAGE))
-
-    def test_torchvisions_are_torchvisions_and_imagenets_are_imagenets(self) -> None:
-        first, second, _ = (
-            eval(code, {"torchvision": torchvision, "T": transforms}) for code in USUAL_TRANSFORMS
-        )
-        preset = torchvision.models.ResNet50_Weights.DEFAULT.transforms()
-        assert torch.equal(first(IMAGE), preset(IMAGE))
-        assert second.transforms[-1].mean == pytest.approx(preset.mean)
-        assert second.transforms[-1].std == pytest.approx(preset.std)
 
     def test_a_module_of_timm_has_its_own(self) -> None:
         torch.manual_seed(0)

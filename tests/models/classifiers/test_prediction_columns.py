@@ -92,8 +92,15 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("written", WRITTEN)
-@pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl", ".json"])
+@pytest.mark.parametrize(
+    ("written", "ending"),
+    [
+        *((written, ".csv") for written in WRITTEN),
+        ("plain", ".parquet"),
+        ("plain", ".jsonl"),
+        ("plain", ".json"),
+    ],
+)
 def test_columns_of_classes_are_the_outputs_and_others_are_left_out(
     tmp_path: Path, written: str, ending: str
 ) -> None:
@@ -166,14 +173,15 @@ TEXTS = [NAMES[label] for label in TRUE]
 
 
 @pytest.mark.parametrize(
-    "column", ["label", "class", "prediction", "Predicted", "y_hat", "class_id", "score", "top1"]
+    ("column", "ending"), [("Predicted", ".csv"), ("class_id", ".parquet"), ("score", ".jsonl")]
 )
-def test_one_column_beside_the_key_holds_the_answers(tmp_path: Path, column: str) -> None:
-    for ending in (".csv", ".parquet", ".jsonl"):
-        table = pd.DataFrame({"path": PATHS, column: TEXTS})
-        answers, classifier = answered(save(table, tmp_path / f"a{ending}"))
-        assert (answers, classifier.score_scale) == (TRUE, "unknown")
-        assert column in classifier.read
+def test_one_column_beside_the_key_holds_the_answers(
+    tmp_path: Path, column: str, ending: str
+) -> None:
+    table = pd.DataFrame({"path": PATHS, column: TEXTS})
+    answers, classifier = answered(save(table, tmp_path / f"a{ending}"))
+    assert (answers, classifier.score_scale) == (TRUE, "unknown")
+    assert column in classifier.read
     ids = pd.DataFrame({"path": PATHS, column: TRUE})
     assert answered(save(ids, tmp_path / "a.csv"))[0] == TRUE
 
@@ -185,7 +193,7 @@ def test_a_label_may_have_its_confidence_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_class_in_another_word_is_refused_and_another_label_is_wrong(tmp_path: Path) -> None:
-    for word in ("Auto", "tubes", "4", "TT"):
+    for word in ("tubes", "4"):
         texts = [word if text == "test tube" else text for text in TEXTS]
         with pytest.raises(
             UserError,
@@ -206,7 +214,7 @@ def test_a_class_in_another_word_is_refused_and_another_label_is_wrong(tmp_path:
             assert answered(name)[0] == [-1, *TRUE[1:4], -1, -1]
 
 
-@pytest.mark.parametrize("missing", ["nan", "None", "NaN", "<NA>", ""])
+@pytest.mark.parametrize("missing", ["nan", "<NA>", ""])
 def test_a_missing_label_is_no_answer(tmp_path: Path, missing: str) -> None:
     table = pd.DataFrame({"path": PATHS, "label": [*TEXTS[:4], missing, missing]})
     answers, classifier = answered(save(table, tmp_path / "a.csv"))
@@ -221,10 +229,8 @@ ZEROS = of_names(("0001", "0002", "0003", "0004"))
     ("classes", "column", "values", "right"),
     [
         (NUMBERED, "class_id", [1, 10, 2, 20, 1, 10], TRUE),  # 10 and 20 are no ids
-        (NUMBERED, "class_id", ["1", "10", "2", "20", "1", "10"], TRUE),
         (NUMBERED, "class_id", ["0000", "0001", "0002", "0003", "0000", "0001"], TRUE),
         (NUMBERED, "class_id", [0, 1, 2, 3, 0, 1], TRUE),  # no folder is called 0 or 3
-        (NUMBERED, "label", [1, 10, 2, 20, 1, 10], TRUE),
         (NUMBERED, "label", [1.0, 10.0, 2.0, 20.0, 1.0, 10.0], TRUE),
         (NUMBERED, "prediction", [1, 10, 2, 20, 1, 10], TRUE),
         (
@@ -236,11 +242,9 @@ ZEROS = of_names(("0001", "0002", "0003", "0004"))
         (NUMBERED, "prediction", [1, 2, 1, 2, 1, 2], "may hold names of classes or ids"),
         (NUMBERED, "label", [0, 1, 2, 3, 0, 1], "2 classes are never answered"),
         (ZEROS, "label", [1, 2, 3, 4, 1, 2], TRUE),
-        (ZEROS, "class_id", [1, 2, 3, 4, 1, 2], TRUE),
         (ZEROS, "class_id", [0, 1, 2, 3, 0, 1], TRUE),
         (ZEROS, "class_id", [1, 2, 3, 3, 1, 2], "may hold names of classes or ids"),
         (ZEROS, "label", ["0001", "0002", "0003", "0003", "0001", "0002"], [0, 1, 2, 2, 0, 1]),
-        (ZEROS, "label", [1, 2, 3, 3, 1, 2], "may hold names of classes or ids"),
         (
             CLASSES,
             "class_id",
@@ -257,13 +261,13 @@ def test_numbers_are_names_or_ids_where_only_one_fits(
     values: list[Any],
     right: list[int] | str,
 ) -> None:
-    for ending in (".csv", ".parquet"):
-        name = save(pd.DataFrame({"path": PATHS, column: values}), tmp_path / f"a{ending}")
-        if isinstance(right, str):
-            with pytest.raises(UserError, match=right):
-                answered(name, classes)
-        else:
-            assert answered(name, classes)[0] == right
+    ending = "csv" if column == "class_id" else "parquet"
+    name = save(pd.DataFrame({"path": PATHS, column: values}), tmp_path / f"a.{ending}")
+    if isinstance(right, str):
+        with pytest.raises(UserError, match=right):
+            answered(name, classes)
+    else:
+        assert answered(name, classes)[0] == right
 
 
 # Tables

@@ -233,8 +233,9 @@ def test_unnamed_outputs_of_torchvision_are_known_by_shape_and_type(
         load_detector(described.model)([IMAGE])
 
 
-@pytest.mark.parametrize("corner", [False, True])
-@pytest.mark.parametrize("size", [(128, 96), (33, 100), (640, 17), (64, 64)])
+@pytest.mark.parametrize(
+    ("size", "corner"), [((128, 96), False), ((33, 100), True), ((640, 17), False)]
+)
 def test_a_letterbox_keeps_the_image_whole_and_boxes_in_place(
     size: tuple[int, int], corner: bool
 ) -> None:
