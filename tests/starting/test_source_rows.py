@@ -133,7 +133,7 @@ def test_a_dataset_of_the_hub_is_not_looked_at_and_check_says_so(tmp_path: Path)
 
 
 def test_a_preview_says_how_many_images_it_has(tmp_path: Path) -> None:
-    """A limit of 10 is no multiple of the number of classes."""
+    """Take a limit that is no multiple of the number of classes."""
     recipe = of_classes(tmp_path)
     words = ["--limit", "10", "--workers", "1", "--out", str(tmp_path / "built")]
     done = CliRunner().invoke(app, ["build", str(recipe), *words])

@@ -106,7 +106,7 @@ def validated(layers: LocatedMapping) -> Recipe:
 
 @cache
 def _form_of(kind: type[GeneratorKind]) -> type[Recipe]:
-    """Return the form of recipes with a generator of this kind, whose keys problems are told by."""
+    """Return the form of recipes with a generator of this kind, which names the keys of problems."""
     generator: Any = (kind, Recipe.model_fields["generator"])
     return create_model("Recipe", __base__=Recipe, generator=generator)
 

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,6 @@ import mlcroissant
 import pytest
 import yaml
 from card_cases import STACK, Built, all_candidates, build, describe, judged, plan_of
-from datasets.data_files import DataFilesList, sanitize_patterns
-from datasets.info import DatasetInfosDict
-from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,12 +25,10 @@ import docs_reference
 from counterfoil.dataset.card.card import make_card
 from counterfoil.dataset.card.contact_sheets import tally_of
 from counterfoil.dataset.card.markdown import code, code_cell, fenced, inline, prose
-from counterfoil.dataset.card.tables import threshold_text
 from counterfoil.errors import RunFailure
 from counterfoil.generate.screen.thresholds import Thresholds, stored_thresholds
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.recipe.names import HUB_LICENSES
 from counterfoil.store.atomic import atomic_file
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import verify_files
@@ -91,33 +85,6 @@ def test_the_metadata_is_what_the_hub_reads(built: Built) -> None:
     for name in ("default", "all"):
         assert sum(split["num_examples"] for split in infos[name]["splits"]) == len(accepted)
     assert ("features" in infos["base"]) == (built.plan.recipe.output.format == "webdataset")
-
-
-def test_the_metadata_passes_the_checks_of_the_libraries_that_read_it(built: Built) -> None:
-    """Check the card's YAML as the Hub's viewer and `datasets` do, without a network."""
-    data: Any = DatasetCard.load(built.directory / "README.md").data
-    assert data.license in HUB_LICENSES
-    configs = MetadataConfigs.from_dataset_card_data(data)
-    assert configs.get_default_config_name() == "default"
-    infos = DatasetInfosDict.from_dataset_card_data(data)
-    assert list(infos) == list(configs)
-    stored = {
-        file.path: file for receipt in read_receipts(built.directory) for file in receipt.files
-    }
-    for name, config in configs.items():
-        patterns = sanitize_patterns(config["data_files"])
-        splits: Any = infos[name].splits
-        assert list(patterns) == list(splits)
-        for split, globs in patterns.items():
-            files = [
-                file for path, file in stored.items() if any(fnmatch(path, glob) for glob in globs)
-            ]
-            resolved = DataFilesList.from_patterns(globs, str(built.directory))
-            assert sorted(resolved) == sorted(
-                str((built.directory / file.path).resolve()) for file in files
-            )
-            assert splits[split].num_examples == sum(file.rows for file in files)
-            assert splits[split].num_bytes == sum(file.size for file in files)
 
 
 def test_the_same_dataset_has_the_same_card(cranes: Built, tmp_path: Path) -> None:
@@ -539,51 +506,37 @@ def test_the_hundreds_of_a_label_are_not_written_with_underscores(
             list(read_shard(directory, receipt))
 
 
-def entry(**values: Any) -> dict[str, Any]:
-    return {"value": 0.2, "percentile": 5.0, "n": 7, "source": "validation", **values}
+ENTRY = '{"value": 0.2, "percentile": 5.0, "n": 7, "source": "validation"}'
+OBJECTS = f'{{"base": {{"crane": {ENTRY}}}}}'
+SOUND = f'{{"object": {OBJECTS}, "shift": {{}}}}'
 
 
-THRESHOLDS: dict[str, str] = {
-    "a text for an entry": json.dumps({"object": {"base": {"n02012849": "x"}}, "shift": {}}),
-    "a list for a percentile": json.dumps(
-        {"object": {"base": {"n02012849": entry(percentile=[5.0])}}, "shift": {}}
-    ),
-    "a text for a percentile": json.dumps(
-        {"object": {"base": {"n02012849": entry(percentile="null")}}, "shift": {}}
-    ),
-    "a text for what is needed": json.dumps(
-        {"object": {"base": {"n02012849": entry(needs="20")}}, "shift": {}}
-    ),
-    "needed of no percentile": json.dumps(
-        {"object": {"base": {"n02012849": entry(needs=20, percentile=None)}}, "shift": {}}
-    ),
-    "a number without end": '{"object": {"base": {"a": {"value": 1%s}}}, "shift": {}}'
-    % ("0" * 400),
-    "a huge value": json.dumps(
-        {"object": {}, "shift": {"snow": {"n02012849": entry(value=10**400)}}}
-    ),
-    "a list of shifts": json.dumps({"object": [], "shift": {}}),
-    "no shifts": json.dumps({"object": {}}),
-    "a number": "3",
-    "nothing": "",
-    "no text": "\udcff",
-    "depth": "[" * 100_000,
-}
-
-
-@pytest.mark.parametrize("case", THRESHOLDS)
-def test_thresholds_of_another_form_are_reported_with_their_file(tmp_path: Path, case: str) -> None:
-    content = THRESHOLDS[case].encode("utf-8", "surrogateescape")
-    (tmp_path / "thresholds.json").write_bytes(content)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (ENTRY, '"x"'),
+        ("5.0", "[5.0]"),
+        ("5.0", '"null"'),
+        ("7,", '7, "needs": "20",'),
+        ('5.0, "n": 7,', 'null, "n": 7, "needs": 20,'),
+        ("0.2", "1" + "0" * 400),
+        (OBJECTS, "[]"),
+        (', "shift": {}', ""),
+        (SOUND, "3"),
+        (SOUND, ""),
+        (SOUND, "\udcff"),
+        (SOUND, "[" * 100_000),
+    ],
+)
+def test_thresholds_of_another_form_are_reported_with_their_file(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    path = tmp_path / "thresholds.json"
+    path.write_text(SOUND)
+    assert stored_thresholds(tmp_path) is not None
+    path.write_bytes(SOUND.replace(old, new).encode("utf-8", "surrogateescape"))
     with pytest.raises(RunFailure, match=r"thresholds\.json is damaged: "):
         stored_thresholds(tmp_path)
-
-
-def test_a_class_may_be_called_value() -> None:
-    assert (
-        threshold_text({"value": entry(), "other": entry(value=0.3)}, None)
-        == "0.200 to 0.300 (percentile 5)"
-    )
 
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

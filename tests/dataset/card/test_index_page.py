@@ -87,7 +87,7 @@ def test_an_evaluations_index(tmp_path: Path) -> None:
         "sharp has an accuracy of 100.0 % on the base. It loses most under swap: 33.3 points of"
         " accuracy" in page
     )
-    # Results of no model have a page too.
+    # Results without a model have a page too.
     results = dataset / ".counterfoil" / "evaluation" / "results.json"
     document = json.loads(results.read_text())
     for name, value in document.items():

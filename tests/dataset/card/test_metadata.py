@@ -160,10 +160,9 @@ def test_thresholds_as_text() -> None:
         return {"value": value, "percentile": percentile}
 
     assert threshold_text({"a": entry(0.2), "b": entry(0.2)}, None) == "0.200"
-    assert (
-        threshold_text({"a": entry(0.2, 5), "b": entry(0.3, 5)}, None)
-        == "0.200 to 0.300 (percentile 5)"
-    )
+    # A class may be called value.
+    of_classes = {"value": entry(0.2, 5), "other": entry(0.3, 5)}
+    assert threshold_text(of_classes, None) == "0.200 to 0.300 (percentile 5)"
     assert threshold_text(entry(-0.1, 2.5), None) == "-0.100 (percentile 2.5)"
     assert threshold_text({}, ThresholdSpec(percentile=5)) == "percentile 5"
     assert threshold_text(None, ThresholdSpec(value=0.25)) == "0.250"

@@ -14,6 +14,7 @@ from doctored import (
     KINDS,
     doctor,
     kind_of,
+    named,
     one_of_each_kind,
     problem_of,
     receipt_with,
@@ -56,7 +57,7 @@ def test_unexpected_files_are_to_be_moved_elsewhere(parquet: Path) -> None:
 def test_a_file_that_is_a_link_to_nowhere_is_named(parquet: Path) -> None:
     (parquet / "thresholds.json").unlink()
     (parquet / "thresholds.json").symlink_to("gone.json")
-    assert {problem.path for problem in verify(parquet).problems} == {"thresholds.json"}
+    assert named(verify(parquet)) == {"thresholds.json"}
 
 
 def test_everything_is_collected_and_what_must_be_restored_comes_first(parquet: Path) -> None:
@@ -69,11 +70,11 @@ def test_everything_is_collected_and_what_must_be_restored_comes_first(parquet: 
     (parquet / "stray").write_bytes(b"")
     (parquet / "receipts/base-00001.json").write_bytes(b"[")
     verification = verify(parquet)
-    named = [problem.path for problem in verification.problems]
-    assert set(named) == {
+    paths = [problem.path for problem in verification.problems]
+    assert set(paths) == {
         "recipe.yaml", images[0], "README.md", "figures/contact-sheet.webp", "stray", "receipts/base-00001.json",
     }  # fmt: skip
-    assert set(named[: named.index("README.md")]) == {"recipe.yaml", "stray"}
+    assert set(paths[: paths.index("README.md")]) == {"recipe.yaml", "stray"}
     assert [repair.split()[0] for repair in verification.by_repair()] == [
         "restore",
         "move",
@@ -90,7 +91,7 @@ def test_images_are_decoded_where_the_recipe_is_gone(parquet: Path) -> None:
     verification = verify(parquet)
     (problem,) = problem_of(verification, path)
     assert "does not decode" in problem.what
-    assert {problem.path for problem in verification.problems} == {path, "recipe.yaml"}
+    assert named(verification) == {path, "recipe.yaml"}
 
 
 def _undecodable(rows: list[dict]) -> list[dict]:
@@ -104,7 +105,7 @@ def test_a_build_that_was_not_finished_says_so(parquet: Path) -> None:
     receipt = receipt_with(parquet, "data")
     (parquet / receipt.path).unlink()
     verification = verify(parquet)
-    assert {problem.path for problem in verification.problems} == {"manifest.json", receipt.path}
+    assert named(verification) == {"manifest.json", receipt.path}
     assert problem_of(verification, "manifest.json")[0].code == "not-finished"
 
 
@@ -222,11 +223,10 @@ def test_without_a_manifest_receipts_and_lock_tell_of_what_they_list(
     try:
         for path in listed:
             (directory / path).write_bytes(flipped(files[path], len(files[path]) // 2, 3))
-            named = {problem.path for problem in verify(directory).problems}
-            assert named == {"manifest.json", path}
+            assert named(verify(directory)) == {"manifest.json", path}
             (directory / path).write_bytes(files[path])
         (directory / "data/stray.bin").write_bytes(b"")
-        assert {problem.path for problem in verify(directory).problems} == {
+        assert named(verify(directory)) == {
             "manifest.json",
             "data/stray.bin",
         }
@@ -346,7 +346,7 @@ def test_a_copy_of_the_hub_is_verified_where_its_client_keeps_it(
     (repository / "blobs/recipe.yaml").write_bytes(b"recipe: 1\n")
     (repository / "blobs/figures_contact-sheet.webp").unlink()
     verification = verify("wardrobe/tiny@main")
-    assert {problem.path for problem in verification.problems} == {
+    assert named(verification) == {
         "recipe.yaml",
         "figures/contact-sheet.webp",
     }

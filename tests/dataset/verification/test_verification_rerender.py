@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from doctored import Rows, decoded, doctor, path_of, problem_of, with_stack
+from doctored import Rows, decoded, doctor, named, path_of, problem_of, with_stack
 from PIL import Image
 
 from counterfoil.dataset.verification import Rerendered, verify
@@ -94,7 +94,7 @@ def test_every_row_of_a_sound_file_is_rendered_again_and_compared(parquet: Path)
     noisy_path = doctor(parquet, noisy, "data", with_noise)
     packed_path = doctor(parquet, packed, "data", packed_again)
     # its num_bytes, and nothing else
-    assert {problem.path for problem in verify(parquet).problems} == {"README.md"}
+    assert named(verify(parquet)) == {"README.md"}
     damaged_path = path_of(damaged, "data")
     (parquet / damaged_path).write_bytes(b"")
     verification = verify(parquet, rerender=EVERY, device="cpu")
@@ -115,8 +115,8 @@ def test_every_row_of_a_sound_file_is_rendered_again_and_compared(parquet: Path)
     (problem,) = problem_of(verification, noisy_path)
     assert key in problem.what and f"PSNR {row.psnr:.1f} dB" in problem.what
     assert problem.repair.startswith("rm ")
-    said = "re-rendered on the same stack, it is identical pixels"
-    assert said in problem_of(verification, packed_path)[0].what
+    sentence = "re-rendered on the same stack, it is identical pixels"
+    assert sentence in problem_of(verification, packed_path)[0].what
 
 
 def test_another_stack_is_named_by_its_fields(parquet: Path) -> None:
@@ -220,6 +220,6 @@ def test_nothing_but_the_place_of_the_generator_can_be_set(
 def test_nothing_is_rendered_from_what_is_damaged(name: str, parquet: Path) -> None:
     (parquet / name).write_bytes(b"{")
     verification = verify(parquet, rerender=3, device="cpu")
-    assert {problem.path for problem in verification.problems} == {name}
+    assert named(verification) == {name}
     assert verification.rerendered == ()
     assert any(note.startswith("nothing was re-rendered") for note in verification.notes)
