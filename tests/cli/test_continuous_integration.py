@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import counterfoil
 import warm
 from counterfoil.cli.main import app
-from counterfoil.evaluation.gate import FAILED, UNDECIDED
+from counterfoil.evaluation.gate import UNDECIDED
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import load_recipe
@@ -31,11 +31,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/continuous-integration.md"
 SOURCE = Path(counterfoil.__file__).parent
 MARK = "<!-- counterfoil gate -->"
-GATES = {
-    0: ["accuracy(base) >= 1"],
-    FAILED: ["drop(any) <= -90"],
-    UNDECIDED: ["accuracy(base) >= 95"],
-}
+# A gate that fails ends the steps as one that is undecided does, without the warning.
+GATES = {0: ["accuracy(base) >= 1"], UNDECIDED: ["accuracy(base) >= 95"]}
 # Writes its words, and the file that it sends, as a line; prints what `answer` holds.
 RECORDER = """#!{python}
 import json, pathlib, sys
@@ -89,7 +86,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(SOURCE / "lab/weights/resnet10t", folder / "my-model")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for line in ("init ./photos --device cpu", "build recipe.yaml --out photos-corrupt"):
+        build = "build recipe.yaml --out photos-corrupt --workers 1"
+        for line in ("init ./photos --device cpu", build):
             done = CliRunner().invoke(app, line.split())
             assert done.exit_code == 0, done.output
     return folder

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -69,23 +70,47 @@ sys.argv = ["counterfoil", *{words!r}]
 from counterfoil.cli.entry import main
 main()
 """
-SIGNALS = [(signal.SIGINT, 130, "Interrupted."), (signal.SIGTERM, 143, "Ended by SIGTERM.")]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-@pytest.mark.parametrize(
-    "name", ["counterfoil.cli.main", "typer", "counterfoil.cli.mine", "pydantic"]
-)
-@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
-def test_a_signal_while_libraries_load_is_a_line_and_an_exit_code(
-    name: str, number: int, code: int, says: str
-) -> None:
-    line = [sys.executable, "-c", _INTERRUPTED.format(name=name, number=int(number))]
-    done = subprocess.run(
-        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False
+class Sent(NamedTuple):
+    """A signal, and how a command ends by it."""
+
+    number: int
+    code: int
+    says: str
+
+
+SIGINT = Sent(int(signal.SIGINT), 130, "Interrupted.")
+SIGTERM = Sent(int(signal.SIGTERM), 143, "Ended by SIGTERM.")
+SIGNALS = [SIGINT, SIGTERM]
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process that has loaded nothing."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=ENVIRONMENT | environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
-    assert done.returncode == code
-    assert done.stderr.startswith(f"\n{says}") and done.stderr.count("\n") == 2, done.stderr
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("name", "signal"),
+    [
+        *((name, SIGINT) for name in ("counterfoil.cli.main", "typer", "counterfoil.cli.mine")),
+        ("pydantic", SIGTERM),
+    ],
+)
+def test_a_signal_while_libraries_load_is_a_line_and_an_exit_code(name: str, signal: Sent) -> None:
+    done = python(_INTERRUPTED.format(name=name, number=signal.number))
+    assert done.returncode == signal.code
+    assert done.stderr.startswith(f"\n{signal.says}")
+    assert done.stderr.count("\n") == 2, done.stderr
 
 
 def stopped(words: list[str], number: int, *, hashing: bool) -> subprocess.CompletedProcess[str]:
@@ -94,16 +119,15 @@ def stopped(words: list[str], number: int, *, hashing: bool) -> subprocess.Compl
     return warm.run([sys.executable, "-c", source], environment)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
-def test_a_signal_that_a_library_catches_is_obeyed(
-    number: int, code: int, says: str, tmp_path: Path
-) -> None:
+@POSIX
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_signal_that_a_library_catches_is_obeyed(signal: Sent, tmp_path: Path) -> None:
     images = image_table([encoded(noise(row)) for row in range(12)], label=["cat", "dog"] * 6)
     folder = parquet_folder(tmp_path / "photos", train=images, test=images)
-    done = stopped(["init", str(folder), "--out", str(tmp_path / "r.yaml")], number, hashing=True)
-    assert done.returncode == code, done.stderr
-    assert says in done.stderr and "Traceback" not in done.stderr
+    words = ["init", str(folder), "--out", str(tmp_path / "r.yaml")]
+    done = stopped(words, signal.number, hashing=True)
+    assert done.returncode == signal.code, done.stderr
+    assert signal.says in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "r.yaml").exists()
 
 
@@ -124,23 +148,25 @@ sys.argv = ["counterfoil", *{words!r}]
 from counterfoil.cli.entry import main
 main()
 """
-TURNED = [
-    ("RuntimeError", "dataset.verification", "verify"),
-    ("ValueError", "dataset.verification.verify_dataset", "read_yaml"),
-]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-@pytest.mark.parametrize(("error", "module", "function"), TURNED)
-@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
+@POSIX
+@pytest.mark.parametrize(
+    ("error", "module", "function", "signal"),
+    [
+        ("RuntimeError", "dataset.verification", "verify", SIGINT),
+        ("ValueError", "dataset.verification.verify_dataset", "read_yaml", SIGTERM),
+    ],
+)
 def test_a_signal_that_a_library_makes_an_error_of_is_no_error_and_no_damage(
-    number: int, code: int, says: str, error: str, module: str, function: str, undisturbed: Path
+    error: str, module: str, function: str, signal: Sent, undisturbed: Path
 ) -> None:
     names = {"error": error, "module": module, "function": function}
-    source = _TURNED.format(number=int(number), words=["verify", str(undisturbed)], **names)
+    words = ["verify", str(undisturbed)]
+    source = _TURNED.format(number=signal.number, words=words, **names)
     done = warm.run([sys.executable, "-c", source], command()[1])
-    assert done.returncode == code, done.stderr
-    assert says in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == signal.code, done.stderr
+    assert signal.says in done.stderr and "Traceback" not in done.stderr
     assert "failed" not in done.stderr and not done.stdout
 
 
@@ -156,19 +182,16 @@ sys.meta_path.insert(0, Interrupting())
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
+@POSIX
+@pytest.mark.parametrize("signal", SIGNALS)
 def test_a_signal_in_text_that_is_executed_has_the_same_exit_code(
-    number: int, code: int, says: str, tmp_path: Path
+    signal: Sent, tmp_path: Path
 ) -> None:
     """Send it as the text runs: dataclasses and named tuples are made by such texts."""
-    (tmp_path / "sitecustomize.py").write_text(_IN_AN_EXEC.format(number=int(number)))
-    environment = ENVIRONMENT | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"}
-    line = [sys.executable, "-m", "counterfoil.cli.entry", "recipes"]
-    done = subprocess.run(
-        line, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == code and says in done.stderr, done.stderr
+    (tmp_path / "sitecustomize.py").write_text(_IN_AN_EXEC.format(number=signal.number))
+    path = f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"
+    done = python("from counterfoil.cli.entry import main; main()", PYTHONPATH=path)
+    assert done.returncode == signal.code and signal.says in done.stderr, done.stderr
 
 
 _IN_A_CALLBACK = """
@@ -185,40 +208,33 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-@pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
-def test_a_signal_that_python_itself_catches_is_obeyed_without_a_traceback(
-    number: int, code: int, says: str
-) -> None:
+@POSIX
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_signal_that_python_itself_catches_is_obeyed_without_a_traceback(signal: Sent) -> None:
     """Send it in a callback of a weak reference, where Python prints what is raised and goes on."""
-    line = [sys.executable, "-c", _IN_A_CALLBACK.format(number=int(number))]
-    done = subprocess.run(
-        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
+    done = python(_IN_A_CALLBACK.format(number=signal.number))
+    assert done.returncode == signal.code and signal.says in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 _AT_ITS_END = """
 import atexit, os, sys
 atexit.register(os.kill, os.getpid(), {number})
-sys.argv = ["counterfoil", "recipes"]
+sys.argv = ["counterfoil", "show", "wardrobe-mini"]
 from counterfoil.cli.entry import main
 main()
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_after_the_last_line_ends_the_process_without_a_word(number: int) -> None:
-    line = [sys.executable, "-c", _AT_ITS_END.format(number=int(number))]
-    done = subprocess.run(
-        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert (done.returncode, done.stderr) == (-number, "")
+@POSIX
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_signal_after_the_last_line_ends_the_process_without_a_word(signal: Sent) -> None:
+    done = python(_AT_ITS_END.format(number=signal.number))
+    assert (done.returncode, done.stderr) == (-signal.number, "")
     assert "wardrobe-mini" in done.stdout
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@POSIX
 def test_sigterm_ends_a_command_with_a_line_and_the_same_command_goes_on(
     undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -230,7 +246,7 @@ def test_sigterm_ends_a_command_with_a_line_and_the_same_command_goes_on(
     ):
         outs = [tmp_path / f"{number}-{kind}" for kind in ("stopped", "whole")]
         given, never = ([word.format(out=out) for word in words] for out in outs)
-        done = stopped(given, signal.SIGTERM, hashing=False)
+        done = stopped(given, SIGTERM.number, hashing=False)
         assert done.returncode == 143, done.stderr
         assert (
             "Ended by SIGTERM. Run the same command again" in done.stderr
@@ -244,7 +260,9 @@ def test_sigterm_ends_a_command_with_a_line_and_the_same_command_goes_on(
             assert published(outs[0]) == published(outs[1])
 
 
-@pytest.mark.parametrize("words", [("recipes",), ("--help",), ("recipes", "--json")])
+@pytest.mark.parametrize(
+    "words", [("--help",), ("show", "wardrobe-mini"), ("show", "wardrobe-mini", "--json")]
+)
 def test_a_reader_that_leaves_ends_the_command_without_a_word(words: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -67,9 +67,6 @@ def test_a_quota_keeps_its_share_of_candidates() -> None:
 
 
 def test_the_limit_is_part_of_what_the_dataset_is() -> None:
-    whole, preview, other = (
-        load_recipe("wardrobe-mini", [f"samples.limit={n}"]) for n in ("null", 40, 41)
-    )
-    assert whole.plan_hash == load_recipe("wardrobe-mini").plan_hash
-    assert len({recipe.plan_hash for recipe in (whole, preview, other)}) == 3
-    assert "limit: 40" in preview.portable_yaml and "limit" not in whole.portable_yaml
+    preview, other = (load_recipe("wardrobe-mini", [f"samples.limit={n}"]) for n in (40, 41))
+    assert preview.plan_hash != other.plan_hash
+    assert "limit: 40" in preview.portable_yaml

@@ -376,17 +376,6 @@ def test_what_decides_neither_is_the_same_recipe(change: str) -> None:
     )
 
 
-def test_a_recipe_is_the_same_wherever_its_folders_lie(tmp_path: Path) -> None:
-    hashes = set()
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-        text = "extends: wardrobe-mini\nsource: {dataset: ./photos}\ntokens: {path: ./tokens}\n"
-        hashes.add(load_recipe(write(tmp_path / name / "a.yaml", text)).recipe_hash)
-        portable = load_recipe(tmp_path / name / "a.yaml").portable_yaml
-        hashes.add(load_own_recipe(tmp_path / name, text=portable).recipe_hash)
-    assert len(hashes) == 1
-
-
 def test_every_layer_of_a_chain_is_asked(tmp_path: Path) -> None:
     lowest = write(tmp_path / "a.yaml", "extends: wardrobe-mini\n")
     write(tmp_path / "b.yaml", layer_text({"name": "b"}, load_recipe(lowest), "./a.yaml"))
@@ -529,16 +518,6 @@ def test_the_person_at_the_keyboard_may_say_where_it_lies(tmp_path: Path, key: s
     (tmp_path / "mine").mkdir()
     recipe = load_own_recipe(tmp_path / "dataset", [f"{key}={tmp_path / 'mine'}"])
     assert str(tmp_path / "mine") in names_of(recipe)
-
-
-def test_hashes_and_the_portable_recipe_do_not_know_of_it(tmp_path: Path) -> None:
-    mine = load_recipe(
-        "wardrobe-mini",
-        ["generator.model=./sd", "screen.model=local-dir:./clip", "tokens={path: ./t}"],
-    )
-    stored = dataset_recipe(tmp_path / "dataset", text=mine.portable_yaml)
-    assert (stored.plan_hash, stored.screen_hash) == (mine.plan_hash, mine.screen_hash)
-    assert stored.portable_yaml == mine.portable_yaml
 
 
 def test_its_own_tokens_are_those_in_the_directory_and_no_others(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import yaml
 
 from counterfoil.plan.layout import Between, make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from support.recipes import mini, problems, says
+from support.recipes import assert_refused, mini
 
 LEVELS = "prompts.shifts.at_night.severity={levels: [.05, .5, 1]}"
 
@@ -104,128 +104,93 @@ def test_a_corruption_has_its_five_severities_as_levels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    "case",
     [
+        ("prompts.shifts.at_night.severity wrong-kind", "prompts.shifts.at_night.severity=3"),
         (
-            ["prompts.shifts.at_night.severity=3"],
-            ("prompts.shifts.at_night.severity", "wrong-kind"),
+            "prompts.shifts.at_night.severity.levels.raw out-of-range",
+            "prompts.shifts.at_night.severity={levels: []}",
         ),
         (
-            ["prompts.shifts.at_night.severity={levels: []}"],
-            ("prompts.shifts.at_night.severity.levels.raw", "out-of-range"),
+            "prompts.shifts.at_night.severity.levels.raw invalid-value expected rising levels",
+            "prompts.shifts.at_night.severity={levels: [.5, .25]}",
         ),
         (
-            ["prompts.shifts.at_night.severity={levels: [.5, .25]}"],
-            (
-                "prompts.shifts.at_night.severity.levels.raw",
-                "invalid-value",
-                "expected rising levels",
-            ),
+            "prompts.shifts.at_night.severity.levels.raw out-of-range",
+            "prompts.shifts.at_night.severity={levels: [0, .5]}",
         ),
         (
-            ["prompts.shifts.at_night.severity={levels: [.5, .5]}"],
-            (
-                "prompts.shifts.at_night.severity.levels.raw",
-                "invalid-value",
-                "expected rising levels",
-            ),
+            "prompts.shifts.at_night.severity.levels.raw out-of-range",
+            "prompts.shifts.at_night.severity={levels: [.5, 1.5]}",
         ),
         (
-            ["prompts.shifts.at_night.severity={levels: [0, .5]}"],
-            ("prompts.shifts.at_night.severity.levels.raw", "out-of-range"),
+            "prompts.shifts.at_night.severity.levels.raw invalid-value at most two decimals",
+            "prompts.shifts.at_night.severity={levels: [.125, 1]}",
         ),
         (
-            ["prompts.shifts.at_night.severity={levels: [.5, 1.5]}"],
-            ("prompts.shifts.at_night.severity.levels.raw", "out-of-range"),
+            "prompts.shifts.at_night.severity.levels invalid-value expected a list of levels, or `realised:`",
+            "prompts.shifts.at_night.severity={levels: {}}",
         ),
         (
-            ["prompts.shifts.at_night.severity={levels: [1, 3]}"],
-            ("prompts.shifts.at_night.severity.levels.raw", "out-of-range"),
+            "prompts.shifts.at_night.severity.levels invalid-value found 1 scales",
+            "prompts.shifts.at_night.severity={levels: {realised: [.5, 1], scales: [.2]}}",
         ),
         (
-            ["prompts.shifts.at_night.severity={levels: [.125, 1]}"],
-            (
-                "prompts.shifts.at_night.severity.levels.raw",
-                "invalid-value",
-                "at most two decimals",
-            ),
+            "prompts.shifts.at_night.severity.by wrong-kind",
+            "prompts.shifts.at_night.severity={by: corruption, levels: [.2]}",
         ),
         (
-            ["prompts.shifts.at_night.severity={levels: {}}"],
-            (
-                "prompts.shifts.at_night.severity.levels",
-                "invalid-value",
-                "expected a list of levels, or `realised:`",
-            ),
+            "prompts.shifts.at_night.severity quota-conflict",
+            LEVELS,
+            "samples={candidates: null, accepted: 2, at_most: 5}",
         ),
         (
-            ["prompts.shifts.at_night.severity={levels: {realised: [.5, 1], scales: [.2]}}"],
-            ("prompts.shifts.at_night.severity.levels", "invalid-value", "found 1 scales"),
+            "prompts.shifts.at_night.keep levels-conflict",
+            LEVELS,
+            "prompts.shifts.at_night.keep=[thresholds, {misclassified: {models: [a]}}]",
         ),
         (
-            ["prompts.shifts.at_night.severity={by: corruption, levels: [.2]}"],
-            ("prompts.shifts.at_night.severity.by", "wrong-kind"),
+            "prompts.shifts.at_night.severity.levels invalid-levels in 0, 6",
+            "prompts.shifts.at_night.severity={by: steps, levels: [.05, .5]}",
         ),
         (
-            [LEVELS, "samples={candidates: null, accepted: 2, at_most: 5}"],
-            ("prompts.shifts.at_night.severity", "quota-conflict"),
+            "prompts.shifts.at_night.severity.levels invalid-levels in 3, 3",
+            "prompts.shifts.at_night.severity={by: steps, levels: [.25, .3]}",
+        ),
+        ("prompts.shifts.at_night.severity levels-conflict", LEVELS, "samples.noise=independent"),
+        (
+            "prompts.shifts.at_night.threshold levels-conflict",
+            LEVELS,
+            "prompts.shifts.at_night.threshold=0.2",
         ),
         (
-            [LEVELS, "prompts.shifts.at_night.keep=[thresholds, {misclassified: {models: [a]}}]"],
-            ("prompts.shifts.at_night.keep", "levels-conflict"),
+            "prompts.shifts.at_night.severity name-clash",
+            LEVELS,
+            "prompts.shifts.at_night_50={prompt: 'a {class}'}",
         ),
         (
-            ["prompts.shifts.at_night.severity={by: steps, levels: [.05, .5]}"],
-            ("prompts.shifts.at_night.severity.levels", "invalid-levels", "in 0, 6"),
-        ),
-        (
-            ["prompts.shifts.at_night.severity={by: steps, levels: [.25, .3]}"],
-            ("prompts.shifts.at_night.severity.levels", "invalid-levels", "in 3, 3"),
-        ),
-        (
-            [LEVELS, "samples.noise=independent"],
-            ("prompts.shifts.at_night.severity", "levels-conflict"),
-        ),
-        (
-            [LEVELS, "prompts.shifts.at_night.threshold=0.2"],
-            ("prompts.shifts.at_night.threshold", "levels-conflict"),
-        ),
-        (
-            [LEVELS, "prompts.shifts.at_night_50={prompt: 'a {class}'}"],
-            ("prompts.shifts.at_night.severity", "name-clash"),
-        ),
-        (
-            [
-                "prompts.shifts.at_night.caption=null",
-                LEVELS.replace("[.05, .5, 1]", "{realised: [.5, 1]}"),
-            ],
-            ("prompts.shifts.at_night.caption", "missing-key"),
+            "prompts.shifts.at_night.caption missing-key",
+            "prompts.shifts.at_night.caption=null",
+            LEVELS.replace("[.05, .5, 1]", "{realised: [.5, 1]}"),
         ),
     ],
 )
-def test_levels_that_cannot_be_are_refused(changes: list[str], expected: tuple[str, ...]) -> None:
-    lines = problems(load_recipe, "wardrobe-mini", changes)
-    assert says(lines, *expected), lines
+def test_levels_that_cannot_be_are_refused(case: tuple[str, ...]) -> None:
+    assert_refused("wardrobe-mini", *case)
 
 
 @pytest.mark.parametrize(
     ("severity", "expected"),
     [
-        (
-            "{levels: [.3]}",
-            ("prompts.shifts.fog.severity.levels", "invalid-levels"),
-        ),
-        ("{levels: {realised: [.2]}}", ("prompts.shifts.fog.severity.levels", "wrong-kind")),
-        ("{by: prompt, levels: [.2]}", ("prompts.shifts.fog.severity.by", "wrong-kind")),
-        ("9", ("prompts.shifts.fog.severity", "out-of-range")),
+        ("{levels: [.3]}", "severity.levels invalid-levels"),
+        ("{levels: {realised: [.2]}}", "severity.levels wrong-kind"),
+        ("{by: prompt, levels: [.2]}", "severity.by wrong-kind"),
+        ("9", "severity out-of-range"),
     ],
 )
-def test_levels_of_corruptions_that_cannot_be_are_refused(
-    severity: str, expected: tuple[str, ...]
-) -> None:
+def test_levels_of_corruptions_that_cannot_be_are_refused(severity: str, expected: str) -> None:
     change = f"prompts.shifts.fog={{corruption: fog, severity: {severity}}}"
-    lines = problems(load_recipe, "wardrobe-corrupt", [change])
-    assert says(lines, *expected), lines
+    assert_refused("wardrobe-corrupt", f"prompts.shifts.fog.{expected}", change)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +208,5 @@ def test_levels_of_a_corruption_may_be_severities(severities: str, shares: str) 
 
 
 def test_rows_of_a_pool_have_no_levels() -> None:
-    change = "prompts.shifts.in_the_snow.severity={levels: [.5]}"
-    lines = problems(load_recipe, "wardrobe-retrieved", [change])
-    assert says(lines, "prompts.shifts.in_the_snow.severity", "wrong-kind"), lines
+    path = "prompts.shifts.in_the_snow.severity"
+    assert_refused("wardrobe-retrieved", f"{path} wrong-kind", f"{path}={{levels: [.5]}}")

@@ -93,25 +93,10 @@ def test_class_folders_may_be_links_and_are_reported(tmp_path: Path) -> None:
 def test_a_bare_word_is_a_folder_and_the_hub_is_asked_once_where_it_is_none(
     loopback: LoopbackHub, tmp_path: Path
 ) -> None:
-    arguments = [
-        sys.executable,
-        "-m",
-        "counterfoil.cli.main",
-        "init",
-        "photoz",
-        "--generator",
-        "lab:sd",
-        "--device",
-        "cpu",
-    ]
-    done = warm.run(
-        arguments,
-        client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)},
-    )
+    words = ("init", "photoz", "--generator", "lab:sd", "--device", "cpu")
+    done = python(loopback, tmp_path, "-m", "counterfoil.cli.main", *words)
     assert done.returncode == 1
-    assert (
-        f"there is no folder photoz in {Path.cwd()}" in done.stderr and "Retry" not in done.stderr
-    )
+    assert f"there is no folder photoz in {tmp_path}" in done.stderr and "Retry" not in done.stderr
     assert len([request for request in loopback.requests if "photoz" in str(request)]) <= 2
 
 
@@ -147,22 +132,18 @@ def test_prompts_fit_every_article(tmp_path: Path) -> None:
     }
 
 
-def test_one_split_is_taken_for_both_and_it_is_said_what_that_means(tmp_path: Path) -> None:
-    draw_folder(tmp_path / "photos", per_class=3, splits=("",))
-    result = init("photos", **LAB)
-    recipe = loaded(result)
-    assert recipe.source.train_split == recipe.source.validation_split == "train"
-    assert noted(result, "percentiles of training images")
-
-
-def test_a_split_called_val_or_test_is_found(tmp_path: Path) -> None:
+def test_splits_are_found_and_it_is_said_what_a_lack_of_them_means(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "alone", per_class=3, splits=("",))
+    alone = init("alone", "alone.yaml", **LAB)
+    source = loaded(alone).source
+    assert source.train_split == source.validation_split == "train"
+    assert noted(alone, "percentiles of training images")
     draw_folder(tmp_path / "one", per_class=2, splits=("train", "val"))
     assert loaded(init("one", "one.yaml", **LAB)).source.validation_split == "validation"
     draw_folder(tmp_path / "two", per_class=2, splits=("train", "test"))
     result = init("two", "two.yaml", **LAB)
-    assert loaded(result).source.validation_split == "test" and noted(
-        result, "no validation split", "test"
-    )
+    assert loaded(result).source.validation_split == "test"
+    assert noted(result, "no validation split", "test")
 
 
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
@@ -198,22 +179,19 @@ def test_odd_names_of_folders_get_ids_and_resolve_to_their_own_labels(tmp_path: 
 
 def test_what_is_not_read_is_counted_and_reported(tmp_path: Path) -> None:
     folder = draw_folder(tmp_path / "photos", per_class=2)
+    (folder / "train" / "mug" / "000.png").rename(folder / "train" / "mug" / "test_000.png")
     (folder / "train" / "mug" / ".DS_Store").write_bytes(b"x")
     (folder / "train" / "mug" / "notes.txt").write_bytes(b"x")
     (folder / "validation" / "star" / "000.png").write_bytes(b"no image")
     result = init("photos", **LAB)
+    # The name of a file is no split.
+    assert result.rows["train"] == 6
     assert noted(result, "1 hidden file") and noted(result, "1 file of other kinds")
     assert noted(result, "1 image cannot be read", "would stop there", "validation/star/000.png")
     # What is corrupted is chosen among rows that decode.
     assert noted(
         init("photos", "own.yaml", device="cpu"), "1 image cannot be read", "a build leaves out"
     )
-
-
-def test_the_name_of_a_file_is_taken_for_no_split_and_loses_no_image(tmp_path: Path) -> None:
-    folder = draw_folder(tmp_path / "photos", per_class=2, splits=("",))
-    (folder / "mug" / "000.png").rename(folder / "mug" / "test_000.png")
-    assert init("photos", **LAB).rows == {"train": 6}
 
 
 @pytest.mark.parametrize(
@@ -320,32 +298,38 @@ def test_more_classes_than_a_recipe_should_hold_are_refused(tmp_path: Path) -> N
     assert len(loaded(init("all", **LAB)).classes) == 1000
 
 
-def test_a_dataset_of_the_hub_is_read_at_its_commit_and_named_as_it_is(
-    loopback: LoopbackHub, tmp_path: Path
-) -> None:
-    client(loopback).create_repo("someone/mugs", repo_type="dataset")
+def publish_mugs(loopback: LoopbackHub, rows: datasets.Dataset) -> None:
+    hub = client(loopback)
+    hub.create_repo("someone/mugs", repo_type="dataset")
     stream = io.BytesIO()
-    table([0, 1, 1], kind=datasets.ClassLabel(names=["mug", "star"])).to_parquet(stream)
-    client(loopback).upload_file(
+    rows.to_parquet(stream)
+    hub.upload_file(
         path_or_fileobj=stream.getvalue(),
         path_in_repo="data/train-00000-of-00001.parquet",
         repo_id="someone/mugs",
         repo_type="dataset",
     )
+
+
+def python(loopback: LoopbackHub, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in this folder, where its Hub is the one on this machine."""
+    environment = client_environment(loopback, folder / "home")
+    environment["PYTHONPATH"] = ":".join(sys.path)
+    return warm.run([sys.executable, *words], environment, cwd=folder)
+
+
+def test_a_dataset_of_the_hub_is_read_at_its_commit_and_named_as_it_is(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
+    publish_mugs(loopback, table([0, 1, 1], kind=datasets.ClassLabel(names=["mug", "star"])))
     code = (
         "import counterfoil; counterfoil.init('someone/mugs', 'hub.yaml', generator='lab:sd',"
         " device='cpu')"
     )
-    environment = client_environment(loopback, tmp_path / "home") | {
-        "PYTHONPATH": ":".join(sys.path)
-    }
-    done = warm.run([sys.executable, "-c", code], environment)
+    done = python(loopback, tmp_path, "-c", code)
     assert done.returncode == 0, done.stderr
-    written = yaml.safe_load((tmp_path / "hub.yaml").read_text())
-    assert written["source"]["dataset"] == "someone/mugs" and written["source"]["classes"] == [
-        "mug",
-        "star",
-    ]
+    source = yaml.safe_load((tmp_path / "hub.yaml").read_text())["source"]
+    assert (source["dataset"], source["classes"]) == ("someone/mugs", ["mug", "star"])
 
 
 def test_names_are_spoken_and_refused_together() -> None:
@@ -469,50 +453,20 @@ evaluate: {models: []}
 """
 
 
-def parquet() -> bytes:
-    """Return a file whose labels are texts, so that only its rows give the classes."""
-    stream = io.BytesIO()
-    image = io.BytesIO()
-    Image.new("RGB", (8, 8), (9, 9, 9)).save(image, "PNG")
-    columns = {"image": [{"bytes": image.getvalue(), "path": None}] * 2, "label": ["mug", "star"]}
-    kinds = datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")})
-    datasets.Dataset.from_dict(columns, features=kinds).to_parquet(stream)
-    return stream.getvalue()
-
-
 def test_labels_that_only_rows_tell_are_a_lack(loopback: LoopbackHub, tmp_path: Path) -> None:
-    hub = client(loopback)
-    hub.create_repo("someone/mugs", repo_type="dataset")
-    hub.upload_file(
-        path_or_fileobj=parquet(),
-        path_in_repo="data/train-00000-of-00001.parquet",
-        repo_id="someone/mugs",
-        repo_type="dataset",
-    )
+    publish_mugs(loopback, table(["mug", "star"]))
     (tmp_path / "own.yaml").write_text(RECIPE)
-
-    def python(code: str) -> subprocess.CompletedProcess[str]:
-        environment = client_environment(loopback, tmp_path / "home") | {
-            "PYTHONPATH": ":".join(sys.path)
-        }
-        words = [sys.executable, "-c", code]
-        return warm.run(words, environment, cwd=tmp_path)
-
-    check = (
-        "from counterfoil.cli.main import main; import sys; sys.argv = ['counterfoil', 'check',"
-        " 'own.yaml']; main()"
-    )
-    refused = python(check)
+    check = ("-m", "counterfoil.cli.main", "check", "own.yaml")
+    refused = python(loopback, tmp_path, *check)
     assert refused.returncode == 2, refused.stderr
     assert "someone/mugs" in refused.stderr and "not on this machine" in refused.stderr
-    assert not list((tmp_path / "home").rglob("*.parquet")) and not list(
-        (tmp_path / "home").rglob("*.arrow")
-    )
+    fetched = {path.suffix for path in (tmp_path / "home").rglob("*")}
+    assert not fetched & {".parquet", ".arrow"}
     resolve = (
         "import counterfoil as c; print(len(c.resolve_classes(c.load_recipe('own.yaml')).classes))"
     )
-    assert python(resolve).stdout.strip() == "2"
-    assert python(check).returncode == 0
+    assert python(loopback, tmp_path, "-c", resolve).stdout.strip() == "2"
+    assert python(loopback, tmp_path, *check).returncode == 0
 
 
 @pytest.mark.parametrize("label", ["", ",animal"])

@@ -76,6 +76,15 @@ def test_a_revision_is_no_part_of_a_repositorys_name(caches: Path) -> None:
     assert "screen.judge" not in of(judge)
 
 
+def test_a_dataset_of_the_hub_is_at_hand_once_it_was_fetched(caches: Path) -> None:
+    photos = "source.dataset=someone/photos"
+    assert of(photos)["source.dataset"].weight == "fetched"
+    snapshot(caches, "datasets--someone--photos", "train.parquet")
+    assert "source.dataset" not in of(photos)
+    long = of(f"source.dataset=owner/{'x' * 5000}")["source.dataset"]
+    assert "not on this machine" in long.text
+
+
 def test_an_unknown_models_size_is_not_made_up() -> None:
     text = of("generator.model=someone/diffusion")["generator.model"].text
     assert text == "someone/diffusion is not on this machine yet and will be downloaded"
@@ -115,12 +124,6 @@ def test_a_source_is_missed_only_where_something_is_taken_from_it() -> None:
         "source.dataset=./nowhere", "screen.object_threshold={value: 0.2, percentile: null}"
     )
     assert by_value["source.dataset"].weight == "optional"
-
-
-def test_a_dataset_of_the_hub_is_at_hand_once_it_was_fetched(caches: Path) -> None:
-    assert of("source.dataset=someone/photos")["source.dataset"].weight == "fetched"
-    snapshot(caches, "datasets--someone--photos", "train.parquet")
-    assert "source.dataset" not in of("source.dataset=someone/photos")
 
 
 def test_what_is_left_out_is_reported() -> None:
@@ -166,11 +169,8 @@ def test_a_file_that_is_not_there_is_reported(kind: str, tmp_path: Path) -> None
     text = lacks["evaluate.models"].text
     assert lacks["evaluate.models"].weight == "optional"
     assert "present.file" not in text and text.count("absent.file") == 2
-
-
-def test_a_judge_whose_file_is_not_there_cannot_be_asked(tmp_path: Path) -> None:
-    lack = of(f"screen.judge=onnx:{tmp_path}/absent.onnx")["screen.judge"]
-    assert (lack.weight, lack.text) == ("missing", f"there is no file {tmp_path}/absent.onnx")
+    judge = of(f"screen.judge=onnx:{tmp_path}/absent.onnx")["screen.judge"]
+    assert (judge.weight, judge.text) == ("missing", f"there is no file {tmp_path}/absent.onnx")
 
 
 def test_a_judge_is_one_line_and_of_its_own_key() -> None:
@@ -235,16 +235,22 @@ def test_models_that_rules_ask_are_fetched_or_missed(caches: Path, tmp_path: Pat
     assert lack.weight == "missing" and "comes from a dataset's recipe" in lack.text
 
 
+def checked(*words: str) -> tuple[dict[str, Any], str]:
+    """Return the document of `check` and what it refuses."""
+    done = CliRunner().invoke(app, ["check", *words, "--json"])
+    refused = "" if done.exception is None else str(done.exception)
+    assert getattr(done.exception, "exit_code", 2) == 2
+    return json.loads(done.stdout), refused
+
+
 def test_check_states_how_many_questions_are_asked_and_where() -> None:
     rule = "{question: {model: some/vlm, base_url: 'http://localhost:8000/v1', ask_shift: 'Is it so?'}}"
-    arguments = ["check", "wardrobe-mini", "--set", f"screen.keep=[thresholds, {rule}]"]
-    shown = CliRunner().invoke(app, arguments).stdout
-    words = " ".join(shown.split())
+    arguments = ["wardrobe-mini", "--set", f"screen.keep=[thresholds, {rule}]"]
+    shown = " ".join(succeed("check", *arguments).stdout.split())
     assert (
-        "2,200 questions about 1,200 images, to some/vlm at http://localhost:8000, which" in words
+        "2,200 questions about 1,200 images, to some/vlm at http://localhost:8000, which" in shown
     )
-    document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
-    (questions,) = document["asked"]
+    (questions,) = checked(*arguments)[0]["asked"]
     assert questions == {
         "model": "some/vlm", "address": "http://localhost:8000", "images": 1200, "questions": 2200,
     }  # fmt: skip
@@ -263,7 +269,7 @@ def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> N
         "generator.model", "screen.model", "evaluate.models", "screen.shift_threshold",
         *(["screen.judge"] if "screen.judge" in done.stdout else []),
     ]  # fmt: skip
-    document = json.loads(CliRunner().invoke(app, ["check", recipe, "--json"]).stdout)
+    document, _ = checked(recipe)
     assert document["buildable"] is True
     assert all(
         f"{lack['key']}: {lack['text']}" in line
@@ -286,21 +292,10 @@ def test_check_says_which_classes_have_too_few_images_for_a_drop(
 
 def test_check_says_how_many_calls_a_chat_model_on_a_server_needs() -> None:
     models = "evaluate.models=[chat:small@http://localhost:8000/v1, chat:transformers:a/b]"
-    done = CliRunner().invoke(app, ["check", "wardrobe-mini", "--set", models, "--json"])
-    document = json.loads(done.stdout)
+    document, _ = checked("wardrobe-mini", "--set", models)
     calls = [lack["text"] for lack in document["lacks"] if "calls of its server" in lack["text"]]
-    assert calls == [
-        "chat:small@http://localhost:8000/v1: at most"
-        f" {document['samples']:,} calls of its server, one an image"
-    ]
-
-
-def test_check_ends_with_2_where_a_recipe_cannot_be_built_here() -> None:
-    words = ["check", "wardrobe-mini", "--set", "tokens.path=./nowhere", "--json"]
-    done = CliRunner().invoke(app, words)
-    assert getattr(done.exception, "exit_code", None) == 2
-    assert "there is no folder" in str(done.exception)
-    assert json.loads(done.stdout)["buildable"] is False
+    most = f"at most {document['samples']:,} calls of its server, one an image"
+    assert calls == [f"chat:small@http://localhost:8000/v1: {most}"]
 
 
 def test_a_folder_that_tells_the_classes_is_missed_by_its_name(tmp_path: Path) -> None:
@@ -310,16 +305,6 @@ def test_a_folder_that_tells_the_classes_is_missed_by_its_name(tmp_path: Path) -
     done = CliRunner().invoke(app, ["check", str(recipe)])
     assert getattr(done.exception, "exit_code", None) == 2
     assert "source.dataset: there is no folder" in str(done.exception)
-
-
-def test_start_up_is_told_apart_from_rendering() -> None:
-    done = CliRunner().invoke(app, ["check", "wardrobe-mini", "--set", "samples.candidates=1"])
-    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()[:1]}
-    assert "about 25 seconds" in rows["start-up"] and {"rendering", "time"} <= set(rows)
-
-
-def test_a_dataset_whose_name_no_folder_can_have_is_not_here() -> None:
-    assert "not on this machine" in of(f"source.dataset=owner/{'x' * 5000}")["source.dataset"].text
 
 
 NAME = "black-forest-labs/FLUX.1-schnell"
@@ -392,25 +377,19 @@ def test_an_absent_library_is_reported_whatever_is_here() -> None:
 
 
 def test_check_ends_with_2_and_lists_every_problem(folder: str) -> None:
-    words = ["check", "wardrobe-mini", "--json"]
-    for change in (folder, "generator.size=72", "generator.options={height: 3}", "tokens=null"):
-        words += ["--set", change]
-    done = CliRunner().invoke(app, words)
-    assert getattr(done.exception, "exit_code", None) == 2
-    assert "multiples of 16" in str(done.exception) and "with generator.size" in str(done.exception)
-    document = json.loads(done.stdout)
+    changes = (folder, "generator.size=72", "generator.options={height: 3}", "tokens=null")
+    sets = [word for change in changes for word in ("--set", change)]
+    document, refused = checked("wardrobe-mini", *sets)
+    assert "multiples of 16" in refused and "with generator.size" in refused
     assert document["buildable"] is False
-    assert {"generator.size", "generator.options.height"} <= {
-        lack["key"] for lack in document["lacks"]
-    }
+    keys = {lack["key"] for lack in document["lacks"]}
+    assert {"generator.size", "generator.options.height"} <= keys
 
 
 @pytest.mark.parametrize("name", ["flux-schnell", "sd35-medium", "z-image"])
-def test_the_bundled_generators_are_checked(name: str) -> None:
-    done = succeed("check", name)
-    assert "tokens" not in [
-        line.split(": ")[1] for line in done.stdout.splitlines() if line.startswith("needs: ")
-    ]
+def test_the_bundled_generators_need_no_tokens(name: str) -> None:
+    needed = [lack for lack in list_lacking(load_recipe(name)) if lack.weight != "optional"]
+    assert "tokens" not in {lack.key for lack in needed}
 
 
 def test_size_and_tokens_are_compared_without_heavy_libraries(folder: str) -> None:
@@ -444,8 +423,7 @@ def test_the_size_of_photographs_is_taken_from_a_sample_of_them(
     Image.new("I;16", (16, 64)).save(tmp_path / "photos" / "mug" / "0.png")
     side, (note,) = sampled_pictures(recipe)
     assert side == 32 and "1 image of the 200 that were opened is grey" in note
-    done = CliRunner().invoke(app, ["check", "recipe.yaml", "--json"])
-    document = json.loads(done.stdout)
+    document, _ = checked("recipe.yaml")
     assert document["assumptions"][0] == "images of about 32 x 32 pixels, by a sample of them"
     assert any("is grey of 16" in lack["text"] for lack in document["lacks"])
     shutil.rmtree(tmp_path / "photos")

@@ -35,3 +35,10 @@ def says(lines: Sequence[ProblemLine], path: str, code: str, *words: str) -> boo
         if (line.path, line.code) == (path, code) and not missing:
             return True
     return False
+
+
+def assert_refused(name: str, expected: str, *changes: str) -> None:
+    """Check that a bundled recipe with these changes is refused. expected: "PATH CODE", or "PATH CODE
+    WORDS", of a problem."""
+    lines = problems(load_recipe, name, changes)
+    assert says(lines, *expected.split(" ", 2)), lines

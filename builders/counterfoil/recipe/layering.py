@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -486,7 +487,7 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
         if not path.exists():
             problem = message("file-not-found.classes", found=path)
             raise UserError(problem.at("source.classes", origin))
-        source["classes"] = read_yaml(text_of(path), _shown(path))
+        source["classes"] = _read_classes(text_of(path), _shown(path))
         if not isinstance(source["classes"], LocatedList):
             problem = message("wrong-type.classes", found=_shown(path))
             raise UserError(problem.at("source.classes", origin))
@@ -498,6 +499,13 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
     if generator is not None:
         path = folder / named_path(generator["rows"])
         generator["rows"] = _read_rows(path, generator.origins["rows"])
+
+
+@lru_cache(maxsize=4)
+def _read_classes(text: str, shown_name: str) -> Any:
+    """Read a file of classes once, because the thousand of ImageNet are most of the time that their
+    recipes take. Several recipes share the value: only `spell_out` changes it, always alike."""
+    return read_yaml(text, shown_name)
 
 
 def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> None:

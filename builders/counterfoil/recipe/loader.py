@@ -6,6 +6,7 @@ A cut is a layer over a built dataset's own recipe. It contains thresholds and s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pydantic import ValidationError, create_model
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.checks import cross_section_problems
-from counterfoil.recipe.kinds import kind_of
+from counterfoil.recipe.kinds import GeneratorKind, kind_of
 from counterfoil.recipe.layering import (
     EXTENDS,
     EXTENDS_SHA256,
@@ -93,17 +94,21 @@ def validated(layers: LocatedMapping) -> Recipe:
     try:
         return Recipe.model_validate(with_tuples(layers), strict=True)
     except ValidationError as error:
-        kind = kind_of(layers.section("generator"))
-        generator: Any = (kind, Recipe.model_fields["generator"])
-        form = create_model("Recipe", __base__=Recipe, generator=generator)
         problems = problem_lines(
-            form,
+            _form_of(kind_of(layers.section("generator"))),
             layers,
             error,
             cross_section_problems,
         )
         hint = "Print a working recipe with: counterfoil show wardrobe-mini"
         raise UserError(problems, hint) from error
+
+
+@cache
+def _form_of(kind: type[GeneratorKind]) -> type[Recipe]:
+    """Return the form of recipes with a generator of this kind, which names the keys of problems."""
+    generator: Any = (kind, Recipe.model_fields["generator"])
+    return create_model("Recipe", __base__=Recipe, generator=generator)
 
 
 def with_classes(recipe: Recipe, classes: Sequence[ClassEntry]) -> Recipe:

@@ -7,18 +7,23 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
 from clip_verdicts import clip_verdict
-from counterfoil.dataset.card.card import Card, make_card
+from counterfoil.dataset.card.card import Card, card_page, card_text, make_card
+from counterfoil.dataset.card.contact_sheets import Tally
+from counterfoil.dataset.card.croissant import croissant_bytes
 from counterfoil.documents import sha256_json
 from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store.dataset_store import DatasetStore
+from counterfoil.store.layout import shard_paths
+from counterfoil.store.receipts import Receipt, StoredFile, reasons_of
 from counterfoil.store.rows import Candidate
 
 # Names repeat and hold what breaks tables, YAML and HTML; a group holds two shifts; a shift is
@@ -194,3 +199,35 @@ def build(
                 store.finish(card.readme, card.figures, card.documents)
                 return card
     raise AssertionError("shards are left")
+
+
+@dataclass(frozen=True)
+class DescribedDataset:
+    """What a card says of a dataset whose files were never written: no figure, hash or stack."""
+
+    readme: str
+    croissant: str
+
+
+def describe(folder: Path, plan: Plan, judge: Judge = judged) -> DescribedDataset:
+    """Describe the dataset of a plan by its receipts alone. folder: an empty one, for there are no
+    thresholds, results or answers of people."""
+    receipts = []
+    accepted: dict[tuple[str, int], int] = {}
+    for shard in plan.shards:
+        reasons = [(sample, judge(sample)) for sample in shard.samples(plan)]
+        rows = [{"shift": sample.shift, "reason": reason} for sample, reason in reasons]
+        for sample, reason in reasons:
+            if reason == "accepted":
+                cell = sample.shift, sample.label
+                accepted[cell] = accepted.get(cell, 0) | 1 << sample.index
+        images = [reason for _, reason in reasons].count("accepted")
+        kept = {"data": images, "rejected": 0, "candidates": len(rows)}
+        paths = shard_paths(shard, plan.recipe.output.split, plan.recipe.output.format)
+        files = [StoredFile(paths[what], 100 * n, "ab" * 32, n) for what, n in kept.items() if n]
+        counts = reasons_of(shard, rows)
+        receipts.append(
+            Receipt(shard.group, shard.number, shard.of, kept, counts, tuple(files), {}, STACK)
+        )
+    page = card_page(folder, plan, {"inputs": INPUTS}, receipts, Tally(accepted), set())
+    return DescribedDataset(card_text(page), croissant_bytes(folder, page).decode())

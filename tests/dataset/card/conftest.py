@@ -15,11 +15,27 @@ from card_cases import Built, Offline, build, plan_of
 import warm
 
 
-@pytest.fixture(scope="session", params=["parquet", "webdataset"])
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    directory = tmp_path_factory.mktemp(request.param) / "cranes"
-    plan = plan_of(f"output.format={request.param}")
-    return Built(directory, plan, build(directory, plan))
+def built_in(folder: Path, format: str) -> Built:
+    plan = plan_of(f"output.format={format}")
+    return Built(folder / "cranes", plan, build(folder / "cranes", plan))
+
+
+@pytest.fixture(scope="session")
+def cranes(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Return a dataset of Parquet files. Read only."""
+    return built_in(tmp_path_factory.mktemp("parquet"), "parquet")
+
+
+@pytest.fixture(scope="session")
+def tars(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Return the same dataset in tar files. Read only."""
+    return built_in(tmp_path_factory.mktemp("webdataset"), "webdataset")
+
+
+@pytest.fixture(scope="session", params=["cranes", "tars"])
+def built(request: pytest.FixtureRequest) -> Built:
+    """Return the dataset in each format. Read only."""
+    return request.getfixturevalue(request.param)
 
 
 # Each piece of code has names of its own and leaves an `answer`.

@@ -119,3 +119,8 @@ def decoded(image: bytes) -> np.ndarray:
 
 def problem_of(verification: Verification, path: str) -> list[Problem]:
     return [problem for problem in verification.problems if problem.path == path]
+
+
+def named(verification: Verification) -> set[str]:
+    """Return the files that have problems."""
+    return {problem.path for problem in verification.problems}

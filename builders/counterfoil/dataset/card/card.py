@@ -128,6 +128,13 @@ def make_card(
     tally = tally_of(directory, plan, receipts)
     figures = dict(contact_sheets(directory, plan, receipts, tally))
     page = card_page(directory, plan, lock, receipts, tally, figures.keys())
+    croissant = croissant_bytes(directory, page)
+    benchmark = benchmark_file(recipe, receipts, page["images"])
+    return Card(card_text(page), figures, croissant, benchmark)
+
+
+def card_text(page: Mapping[str, Any]) -> str:
+    """Return the text of README.md that shows a page of `card_page`."""
     filters = {
         "prose": markdown.prose,
         "inline": markdown.inline,
@@ -143,10 +150,7 @@ def make_card(
         "in_words": in_words,
     }
     template = template_environment(TEMPLATE, filters, markdown=True).get_template(TEMPLATE)
-    text = with_marks(template.render(_CONSTANTS | page))
-    croissant = croissant_bytes(directory, page)
-    benchmark = benchmark_file(recipe, receipts, page["images"])
-    return Card(text, figures, croissant, benchmark)
+    return with_marks(template.render(_CONSTANTS | page))
 
 
 def card_page(
