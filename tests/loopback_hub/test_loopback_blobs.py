@@ -142,25 +142,22 @@ def test_only_blobs_that_are_here_can_be_committed(loopback: LoopbackHub) -> Non
     assert set(loopback.branch(NAME)) == {".gitattributes", "a.bin"}
 
 
-@pytest.mark.parametrize(
-    ("byte_range", "part"),
-    [
-        ("bytes=0-9", BLOB[:10]),
-        ("bytes=299990-", BLOB[-10:]),
-        ("bytes=-5", BLOB[-5:]),
-        ("bytes=9-999999", BLOB[9:]),
-    ],
-)
-def test_files_are_read_in_parts(loopback: LoopbackHub, byte_range: str, part: bytes) -> None:
+def test_files_are_read_in_parts(loopback: LoopbackHub) -> None:
     api = created(loopback)
     text = b"regular text " * 9
     put(api, blob(), blob("a.txt", text))
-    headers = {"Authorization": f"Bearer {loopback.token}", "Range": byte_range}
+    headers = {"Authorization": f"Bearer {loopback.token}"}
     address = f"{loopback.endpoint}/datasets/{NAME}/resolve/main"
-    got = httpx2.get(f"{address}/a.bin", headers=headers, follow_redirects=True)
-    assert (got.status_code, got.content) == (206, part)
-    start = 300_000 - len(part) if not byte_range.startswith("bytes=0") else 0
-    assert got.headers["Content-Range"] == f"bytes {start}-{start + len(part) - 1}/300000"
+    for byte_range, first, last in (
+        ("0-9", 0, 9),
+        ("299990-", 299_990, 299_999),
+        ("-5", 299_995, 299_999),
+        ("9-999999", 9, 299_999),
+    ):
+        ranged = {**headers, "Range": f"bytes={byte_range}"}
+        got = httpx2.get(f"{address}/a.bin", headers=ranged, follow_redirects=True)
+        assert (got.status_code, got.content) == (206, BLOB[first : last + 1])
+        assert got.headers["Content-Range"] == f"bytes {first}-{last}/300000"
     short = httpx2.get(f"{address}/a.txt", headers={**headers, "Range": "bytes=3-5"})
     assert (short.status_code, short.content) == (206, text[3:6])
     beyond = httpx2.get(f"{address}/a.txt", headers={**headers, "Range": "bytes=900-"})
