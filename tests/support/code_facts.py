@@ -183,8 +183,10 @@ def types_named(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [target.id for target in targets if isinstance(target, ast.Name)]
-            names *= not ast.unparse(node.value).startswith("TypeVar(")
-        yield from filter(NAME_OF_TYPE.fullmatch, names)
+        names = [name for name in names if NAME_OF_TYPE.fullmatch(name)]
+        is_type = isinstance(node, ast.ClassDef)
+        if names and (is_type or not ast.unparse(node.value).startswith("TypeVar(")):
+            yield from names
 
 
 def names_read(nodes: Nodes) -> set[str]:
