@@ -138,7 +138,16 @@ def test_it_builds_a_dataset_that_says_what_made_it(
     tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
-    words = ("build", "recipe.yaml", "--out", "set", "--device", "cpu", "--workers", "1")
+    words = (
+        "build",
+        "recipe.yaml",
+        "--out",
+        "set",
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+    )
     built = ran(tmp_path, installed, *words)
     assert built.returncode == 0, built.stderr
     tables = [

@@ -184,7 +184,16 @@ check_task("number")
 def test_it_walks_from_a_recipe_to_a_gate_and_a_card(
     folder: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["build", "recipe.yaml", "--out", "set", "--device", "cpu", "--workers", "1"]
+    words = [
+        "build",
+        "recipe.yaml",
+        "--out",
+        "set",
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+    ]
     built = ran(folder, installed, *words)
     assert built.returncode == 0, built.stderr
     lock = json.loads((folder / "set" / "lock.json").read_text())

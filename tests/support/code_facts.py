@@ -21,8 +21,22 @@ from shared_datasets import Once
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "builders" / "counterfoil"
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-CROWDING = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp)
-NESTING = (ast.Call, ast.Dict, ast.List, ast.Tuple, ast.Set, ast.keyword, ast.Starred)
+CROWDING = (
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.IfExp,
+)
+NESTING = (
+    ast.Call,
+    ast.Dict,
+    ast.List,
+    ast.Tuple,
+    ast.Set,
+    ast.keyword,
+    ast.Starred,
+)
 # Every token but layout. An f-string is one token in every version of Python.
 TOKEN = re.compile(
     r"""
@@ -35,20 +49,56 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-PICKLING = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-UNSAFE_YAML = {"yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"}
+PICKLING = {
+    "pickle",
+    "cPickle",
+    "cloudpickle",
+    "dill",
+    "joblib",
+    "marshal",
+    "shelve",
+}
+UNSAFE_YAML = {
+    "yaml.load",
+    "yaml.load_all",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+}
 TAKES_ANY_CLASS = re.compile(
     r"\bAuto(Tokenizer|Processor|ImageProcessor|Config|Model\w*)\.from_pretrained$"
 )
 NAME_OF_TYPE = re.compile(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
 VAGUE = {
-    *("asked", "found", "here", "it", "one", "own", "place", "said", "their", "theirs"),
-    *("there", "told"),
+    "asked",
+    "found",
+    "here",
+    "it",
+    "one",
+    "own",
+    "place",
+    "said",
+    "their",
+    "theirs",
+    "there",
+    "told",
 }
 # Fields that hold names and operators.
 NO_NODES = {
-    *("arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "level", "module"),
-    *("name", "op", "ops", "simple", "type_comment"),
+    "arg",
+    "asname",
+    "attr",
+    "conversion",
+    "ctx",
+    "id",
+    "is_async",
+    "kind",
+    "level",
+    "module",
+    "name",
+    "op",
+    "ops",
+    "simple",
+    "type_comment",
 }
 
 Nodes = dict[type[ast.AST], list[Any]]
