@@ -366,7 +366,9 @@ def own_photos(folder: Path) -> list[str]:
     the shifts."""
     shutil.copytree(LAB / "weights" / "resnet14t", folder / "my-model")
     command(
-        folder, "build", "wardrobe-corrupt", "--out", "photos", "--set", "samples.candidates=20"
+        folder,
+        *("build", "wardrobe-corrupt", "--out", "photos", "--workers", "1"),
+        *("--set", "samples.candidates=20"),
     )
     text = command(folder, "evaluate", "photos", "--models", "local-dir:my-model", "--no-reference")
     lines = text.splitlines()

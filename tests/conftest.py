@@ -29,6 +29,7 @@ from counterfoil.engines.processes import begin_server
 from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
 from release_tests import group_of
 from shared_datasets import beside_base, half_threshold, once_a_run, screened, undisturbed  # noqa: F401
+from support.code_facts import code_facts  # noqa: F401
 from tiny_builds import HEAVY
 
 # From so many tests on, a run is worth a server.

@@ -7,23 +7,16 @@ none.
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from support.code_facts import PACKAGE, CodeFacts, all_facts, is_crowded, shown
+
 LIMITS = Path(__file__).with_name("density.txt")
-PACKAGE = Path("builders", "counterfoil")
-LAYOUT = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
-}  # fmt: skip
-FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
-CROWDING = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp | ast.IfExp
 
 
 @dataclass(frozen=True)
@@ -49,78 +42,35 @@ class Density:
         )
 
 
-def folders() -> Mapping[str, list[Path]]:
-    """Return the folders that have a number each, with their files: the package's, the tests and
-    the scripts."""
-    files: dict[str, list[Path]] = defaultdict(list)
-    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
-        inside = path.relative_to(ROOT / PACKAGE)
-        files[
-            "/".join((*PACKAGE.parts, *inside.parts[:1]))
-            if len(inside.parts) > 1
-            else PACKAGE.as_posix()
-        ].append(path)
-    for name in ("tests", "scripts"):
-        files[name] = sorted((ROOT / name).rglob("*.py"))
-    return files
+def folder_of(path: str) -> str:
+    """Return the folder whose numbers a file counts for: the package's, the tests or the
+    scripts."""
+    package = shown(PACKAGE)
+    if not path.startswith(f"{package}/"):
+        return path.partition("/")[0]
+    inside = path.removeprefix(f"{package}/").split("/")
+    return f"{package}/{inside[0]}" if len(inside) > 1 else package
 
 
-def parts(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the expressions that a reader takes one by one: arguments and items, each without those
-    around it."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(
-            child, ast.Call | ast.Dict | ast.List | ast.Tuple | ast.Set | ast.keyword | ast.Starred
-        ):
-            yield from parts(child)
-        elif isinstance(child, ast.expr):
-            yield child
-
-
-def is_crowded(statement: ast.stmt) -> bool:
-    """Return whether an expression of a statement has several comprehensions or conditions."""
-    return any(
-        sum(isinstance(node, CROWDING) for node in ast.walk(part)) > 1 for part in parts(statement)
-    )
-
-
-def density(files: list[Path]) -> Density:
-    tokens = lines = body_tokens = body_statements = crowded = 0
-    for path in files:
-        text = path.read_text(encoding="utf-8")
-        nodes = list(ast.walk(ast.parse(text)))
-        docstrings = {
-            (node.value.lineno, node.value.col_offset)
-            for node in nodes
-            if isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        }
-        counted = [
-            token
-            for token in tokenize.generate_tokens(io.StringIO(text).readline)
-            if token.type not in LAYOUT and token.start not in docstrings
-        ]
-        starts = [token.start for token in counted]
-        tokens += len(starts)
-        # A text may go over many lines.
-        of_tokens: set[int] = set()
-        for token in counted:
-            of_tokens.update(range(token.start[0], token.end[0] + 1))
-        lines += len(of_tokens)
-        statements = [node for node in nodes if isinstance(node, ast.stmt)]
-        bodies = [node for node in statements if isinstance(node, FUNCTION)]
-        in_bodies = {
-            line
-            for node in bodies
-            for line in range(node.body[0].lineno, (node.end_lineno or 0) + 1)
-        }
-        body_tokens += sum(line in in_bodies for line, _ in starts)
-        body_statements += sum(node.lineno in in_bodies for node in statements)
-        crowded += sum(is_crowded(node) for node in statements)
+def density(facts: Iterable[CodeFacts]) -> Density:
+    files = list(facts)
+    tokens = sum(file.tokens for file in files)
+    lines = sum(file.token_lines for file in files)
+    body_tokens = sum(file.body_tokens for file in files)
+    statements = sum(file.body_statements for file in files)
     return Density(
-        round(tokens / lines, 1), round(body_tokens / max(1, body_statements), 1), crowded
+        round(tokens / lines, 1),
+        round(body_tokens / max(1, statements), 1),
+        sum(file.crowded for file in files),
     )
+
+
+def densities(facts: Mapping[str, CodeFacts]) -> dict[str, Density]:
+    """Return the numbers of each folder."""
+    files: dict[str, list[CodeFacts]] = defaultdict(list)
+    for path, of_file in facts.items():
+        files[folder_of(path)].append(of_file)
+    return {folder: density(of_folder) for folder, of_folder in files.items()}
 
 
 def limits() -> dict[str, Density]:
@@ -131,9 +81,13 @@ def limits() -> dict[str, Density]:
     return stored
 
 
-@pytest.mark.parametrize("folder", folders())
-def test_a_folder_is_no_denser_than_it_was(folder: str) -> None:
-    now = density(folders()[folder])
+def test_every_folder_has_a_limit(code_facts: dict[str, CodeFacts]) -> None:
+    assert limits().keys() == densities(code_facts).keys()
+
+
+@pytest.mark.parametrize("folder", limits())
+def test_a_folder_is_no_denser_than_it_was(folder: str, code_facts: dict[str, CodeFacts]) -> None:
+    now = densities(code_facts)[folder]
     limit = limits()[folder]
     hint = "Give values names, and statements one thing to do."
     assert now.lower(limit) == now, f"{folder} has {now}, and at most {limit} are allowed. {hint}"
@@ -160,7 +114,6 @@ def test_crowded_statements_are_recognised() -> None:
 if __name__ == "__main__":
     known = limits() if LIMITS.is_file() else {}
     rows = []
-    for name, paths in folders().items():
-        measured = density(paths)
+    for name, measured in densities(all_facts()).items():
         rows.append(f"{name} {measured.lower(known.get(name, measured))}\n")
     LIMITS.write_text("".join(rows), encoding="utf-8")

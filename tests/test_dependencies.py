@@ -6,15 +6,13 @@ import subprocess
 import sys
 import tomllib
 from importlib import metadata
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from test_house import imported_names, modules, shown, tree_of
+from support.code_facts import PACKAGE, ROOT, CodeFacts, of_folder
 
-ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 RUN = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
@@ -54,15 +52,16 @@ def test_the_lowest_versions_are_those_bounds() -> None:
     }
 
 
-def test_what_is_imported_is_declared() -> None:
+def test_what_is_imported_is_declared(code_facts: dict[str, CodeFacts]) -> None:
     declared = {canonicalize_name(requirement.name) for requirement in (*RUN, *OPTIONAL)}
     assert set(PARTS.values()) <= declared
     sources = metadata.packages_distributions()
     wrong = [
-        f"{shown(path)}:{line}: {name}"
-        for path in modules()
-        for line, name in imported_names(tree_of(path), ("counterfoil", "_"))
-        if (top := name.split(".")[0]) != "counterfoil" and top not in sys.stdlib_module_names
+        f"{path}:{line}: {name}"
+        for path, facts in of_folder(code_facts, PACKAGE).items()
+        for line, level, name in facts.imports
+        if (top := name.split(".")[0]) not in {"counterfoil", *sys.stdlib_module_names}
+        and not level
         if not {canonicalize_name(project) for project in sources.get(top, [])}
         & (declared | PARTS.keys())
     ]

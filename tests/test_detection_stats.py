@@ -284,13 +284,13 @@ def test_intervals_that_hold_at_once_are_longer(drawn: list[DetectorScores]) -> 
 
 def test_the_bias_is_that_of_few_images() -> None:
     rng = np.random.default_rng(11)
-    many = made_matches(World("eight categories", 8, 0.5), SKILLS[:1], 6000, rng)[0]
+    many = made_matches(World("eight categories", 8, 0.5), SKILLS[:1], 2500, rng)[0]
     truth = float(average_precision(many).measure("AP"))
     images = Images(many)
     plain = []
     corrected = []
     for number in range(30):
-        some = images.chosen(rng.choice(6000, 60, replace=False))
+        some = images.chosen(rng.choice(2500, 60, replace=False))
         score = bootstrap_scores(some, 0.5, number, replicates=2).measures["AP"]
         plain.append(score.value - truth)
         corrected.append(score.value - score.bias - truth)
@@ -314,12 +314,12 @@ def test_a_difference_counts_one_more_image_than_its_resamples_show() -> None:
 def test_intervals_hold_the_truth() -> None:
     """Check a small part of what `scripts/prove_detection.py` prints."""
     rng = np.random.default_rng(12)
-    many = made_matches(WORLD, SKILLS[:2], 6000, rng)
+    many = made_matches(WORLD, SKILLS[:2], 2500, rng)
     truth = average_precision(many[0]).measure("AP") - average_precision(many[1]).measure("AP")
     choosers = [Images(matches) for matches in many]
     covered = 0
     for number in range(60):
-        chosen = rng.choice(6000, 60, replace=False)
+        chosen = rng.choice(2500, 60, replace=False)
         base, shift = (
             bootstrap_scores(chooser.chosen(chosen), 0.5, number, replicates=100).measures["AP"]
             for chooser in choosers

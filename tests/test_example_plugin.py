@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.errors import UserError
+from counterfoil.recipe import load_recipe_text
 from support.plugins import ran
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
@@ -90,7 +92,6 @@ def test_it_stands_everywhere_without_a_change_to_the_package(folder: Path, plug
     )
 
 
-def test_a_recipe_that_names_no_installed_plugin_is_refused(folder: Path) -> None:
-    refused = ran(folder, None, "check", "recipe.yaml")
-    assert refused.returncode == 2
-    assert "found 'dead_pixels', expected the name of a corruption" in refused.stderr
+def test_a_recipe_that_names_no_installed_plugin_is_refused() -> None:
+    with pytest.raises(UserError, match="found 'dead_pixels', expected the name of a corruption"):
+        load_recipe_text(RECIPE)

@@ -4,23 +4,31 @@ no pickles."""
 from __future__ import annotations
 
 import ast
-import functools
 import graphlib
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+import counterfoil
 from counterfoil import plugins
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.registry import part_named
 from counterfoil.report.results import NESTED
+from support.code_facts import (
+    PACKAGE,
+    ROOT,
+    CodeFacts,
+    modules,
+    nodes_of,
+    of_folder,
+    shown,
+    unsafe_code,
+)
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "builders" / "counterfoil"
+Facts = dict[str, CodeFacts]
 
 # The packages of each layer, in order: a package imports itself, earlier ones of its layer, and
 # lower layers.
@@ -78,47 +86,33 @@ NAMES_THAT_SAY_NOTHING = {
 }
 
 
-def modules(folder: Path = PACKAGE) -> list[Path]:
-    return sorted(folder.rglob("*.py"))
+@pytest.fixture(scope="module")
+def package(code_facts: Facts) -> Facts:
+    return of_folder(code_facts, PACKAGE)
 
 
-def shown(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def inside(path: str) -> list[str]:
+    """Return the parts of a path below the package."""
+    return path.removeprefix(f"{shown(PACKAGE)}/").split("/")
 
 
-@functools.cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), shown(path))
+def package_of(path: str) -> str:
+    return inside(path)[0].removesuffix(".py")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def trees_go() -> Iterator[None]:
-    """Drop the trees of all files, which are many objects that later tests do not need."""
-    yield
-    tree_of.cache_clear()
+def imported_names(path: str, facts: CodeFacts) -> Iterator[tuple[int, str]]:
+    """Yield line and dotted name of everything that a module of the package imports, lazily or only
+    for types too."""
+    package = ("counterfoil", *inside(path)[:-1])
+    for line, level, name in facts.imports:
+        above = package[: len(package) - level + 1] if level else ()
+        yield line, ".".join((*above, name))
 
 
-def package_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def imported_names(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """Yield line and dotted name of everything that a module imports, lazily or only for types
-    too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else ()
-            source = ".".join((*above, *([node.module] if node.module else [])))
-            yield from ((node.lineno, f"{source}.{alias.name}") for alias in node.names)
-
-
-def packages_imported(path: Path) -> Iterator[tuple[int, str]]:
+def packages_imported(path: str, facts: CodeFacts) -> Iterator[tuple[int, str]]:
     """Yield line and package of each import from Counterfoil; `__version__` belongs to the
     whole."""
-    package = ("counterfoil", *path.relative_to(PACKAGE).parts[:-1])
-    for line, name in imported_names(tree_of(path), package):
+    for line, name in imported_names(path, facts):
         first, *rest = name.split(".")
         if first == "counterfoil" and rest != ["__version__"]:
             yield line, rest[0] if rest else "counterfoil"
@@ -132,17 +126,16 @@ def may_import(package: str, other: str) -> bool:
     return ORDER.index(other) < ORDER.index(package)
 
 
-def test_every_package_is_in_a_layer() -> None:
-    packages = {package_of(path) for path in modules()} - {"__init__"}
-    assert packages == {*ORDER, ASIDE}
+def test_every_package_is_in_a_layer(package: Facts) -> None:
+    assert set(map(package_of, package)) - {"__init__"} == {*ORDER, ASIDE}
 
 
-def test_a_package_imports_only_what_stands_before_it() -> None:
+def test_a_package_imports_only_what_stands_before_it(package: Facts) -> None:
     wrong = [
-        f"{shown(path)}:{line}: {package_of(path)} imports {other}"
-        for path in modules()
-        if path.parent != PACKAGE or path.name != "__init__.py"  # the public face leads to all
-        for line, other in packages_imported(path)
+        f"{path}:{line}: {package_of(path)} imports {other}"
+        for path, facts in package.items()
+        if inside(path) != ["__init__.py"]  # the public face leads to all
+        for line, other in packages_imported(path, facts)
         if not may_import(package_of(path), other)
     ]
     assert not wrong, "\n".join(wrong)
@@ -164,47 +157,23 @@ def test_parts_that_a_task_names_lie_where_other_parts_of_tasks_do() -> None:
         assert part_named(task.measured_by).name == task.name == name
 
 
-def imported_when_it_runs(path: Path) -> Iterator[str]:
-    """Yield the modules that a module imports, at the top or in a function, but not those that only
-    name types."""
-    names: list[str] = []
-
-    class Imports(ast.NodeVisitor):
-        def visit_If(self, node: ast.If) -> None:
-            if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-                self.generic_visit(node)
-
-        def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-            names.extend(f"{node.module}.{alias.name}" for alias in node.names)
-
-    Imports().visit(tree_of(path))
-    for name in names:
-        for module in (name, name.rpartition(".")[0]):
-            if (PACKAGE.parent / module.replace(".", "/")).with_suffix(".py").is_file():
-                yield module
-                break
-
-
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_modules_import_each_other_in_a_circle(package: Facts) -> None:
+    imported: dict[str, set[str]] = {}
     modules_of = {
-        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
-        for path in modules()
-        if path.name != "__init__.py"
+        ".".join(("counterfoil", *inside(path))).removesuffix(".py"): facts
+        for path, facts in package.items()
+        if not path.endswith("/__init__.py")
     }
-    order = graphlib.TopologicalSorter(
-        {name: set(imported_when_it_runs(path)) for name, path in modules_of.items()}
-    )
-    order.prepare()  # says which modules do
+    for module, facts in modules_of.items():
+        names = set(facts.imports_that_run)
+        # a module, or a name in one
+        names |= {name.rpartition(".")[0] for name in names - modules_of.keys()}
+        imported[module] = names & modules_of.keys()
+    graphlib.TopologicalSorter(imported).prepare()  # says which modules do
 
 
-def test_files_are_short() -> None:
-    long = {
-        shown(path): lines
-        for folder in (PACKAGE, ROOT / "scripts", ROOT / "tests")
-        for path in modules(folder)
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > LONGEST_FILE
-    }
-    assert not long
+def test_files_are_short(code_facts: Facts) -> None:
+    assert not [path for path, facts in code_facts.items() if facts.length > LONGEST_FILE]
 
 
 def test_names_say_what_is_inside() -> None:
@@ -217,53 +186,6 @@ def test_names_say_what_is_inside() -> None:
     assert not {
         part: path for part, path in parts.items() if set(part.split("_")) & NAMES_THAT_SAY_NOTHING
     }
-
-
-_TAKES_ANY_CLASS = re.compile(
-    r"\bAuto(Tokenizer|Processor|ImageProcessor|Config|Model\w*)\.from_pretrained$"
-)
-
-
-def unsafe(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and name of what would run a stranger's code: remote code, pickles, unsafe
-    YAML."""
-    for line, name in imported_names(tree, ()):
-        if name.split(".")[0] in {
-            "pickle",
-            "cPickle",
-            "cloudpickle",
-            "dill",
-            "joblib",
-            "marshal",
-            "shelve",
-        }:
-            yield line, f"import {name}"
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        keywords = {word.arg: word.value for word in node.keywords}
-        # Unparse only the calls that matter: unparsing all takes longer than looking.
-        matters = "load" in method or method == "from_pretrained" or "trust_remote_code" in keywords
-        called = ast.unparse(node.func) if matters else ""
-        refused = (
-            ast.unparse(keywords["trust_remote_code"]) if "trust_remote_code" in keywords else None
-        )
-        # An Auto class takes its class from the files, and asks if their code may run.
-        if refused != "False" and (
-            "trust_remote_code" in keywords or _TAKES_ANY_CLASS.search(called)
-        ):
-            yield node.lineno, f"{called} without trust_remote_code=False"
-        if called in {"yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"}:
-            yield node.lineno, called
-        if called == "torch.load" and not _is_true(keywords.get("weights_only")):
-            yield node.lineno, "torch.load without weights_only=True"
-        if "allow_pickle" in keywords:
-            yield node.lineno, "allow_pickle"
-
-
-def _is_true(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Constant) and value.value is True
 
 
 @pytest.mark.parametrize(
@@ -285,56 +207,32 @@ def _is_true(value: ast.expr | None) -> bool:
     ],
 )
 def test_what_is_unsafe_would_be_seen(code: str, refused: bool) -> None:
-    assert bool(list(unsafe(ast.parse(code)))) is refused
+    assert bool(list(unsafe_code(nodes_of(ast.parse(code))))) is refused
 
 
-def test_no_remote_code_and_no_pickles() -> None:
+def test_no_remote_code_and_no_pickles(code_facts: Facts) -> None:
     wrong = [
-        f"{shown(path)}:{line}: {what}"
-        for folder in (PACKAGE, ROOT / "scripts")
-        for path in modules(folder)
-        for line, what in unsafe(tree_of(path))
+        f"{path}:{line}: {what}"
+        for path, facts in of_folder(code_facts, PACKAGE, ROOT / "scripts").items()
+        for line, what in facts.unsafe
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_key_of_a_sample_is_spelled_in_one_place() -> None:
-    spelled = [
-        shown(path)
-        for path in modules()
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FormattedValue)
-        and node.format_spec
-        and ast.unparse(node.format_spec) == "f'06d'"
-    ]
-    assert spelled == ["builders/counterfoil/plan/layout.py"], (
+def test_the_key_of_a_sample_is_spelled_in_one_place(package: Facts) -> None:
+    spelled = {path: facts.pads_to_six for path, facts in package.items() if facts.pads_to_six}
+    assert spelled == {"builders/counterfoil/plan/layout.py": 1}, (
         "plan.sample_key and plan.layout.pair_id spell it"
     )
 
 
-def types_named(tree: ast.Module) -> Iterator[str]:
-    """Return public classes and names of types (`Row = Mapping[str, Any]`) of a module, but no type
-    variables."""
-    for node in tree.body:
-        names: list[str] = []
-        if isinstance(node, ast.ClassDef):
-            names = [node.name]
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if not ast.unparse(node.value).startswith("TypeVar("):
-                names = [target.id for target in targets if isinstance(target, ast.Name)]
-        yield from (
-            name for name in names if re.fullmatch(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*", name)
-        )
-
-
-def test_the_name_of_a_class_has_one_meaning() -> None:
+def test_the_name_of_a_class_has_one_meaning(package: Facts) -> None:
     homes: dict[str, list[str]] = {}
-    for path in modules():
+    for path, facts in package.items():
         # options have one name in many commands, and each its own words of help
         if package_of(path) != "cli":
-            for name in types_named(tree_of(path)):
-                homes.setdefault(name, []).append(shown(path))
+            for name in facts.types:
+                homes.setdefault(name, []).append(path)
     assert not {name: where for name, where in homes.items() if len(where) > 1}
 
 
@@ -353,28 +251,10 @@ def test_no_file_is_called_run() -> None:
 WAITING = {"verify_files"}
 
 
-def used_names(tree: ast.AST) -> Iterator[str]:
-    """Return everything that a module reads, by its last name; imports alone use nothing."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-
-
-def test_nothing_public_is_there_for_tests_alone() -> None:
-    face = ast.literal_eval(
-        next(
-            node.value
-            for node in tree_of(PACKAGE / "__init__.py").body
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-        )
-    )
-    used = {
-        name
-        for path in (*modules(), *modules(ROOT / "scripts"))
-        for name in used_names(tree_of(path))
-    }
+def test_nothing_public_is_there_for_tests_alone(package: Facts, code_facts: Facts) -> None:
+    used = set(counterfoil.__all__) | WAITING
+    for facts in of_folder(code_facts, PACKAGE, ROOT / "scripts").values():
+        used |= set(facts.names_read)
     # looked up by the corruption's name
     used |= {prefix + name for name in CORRUPTIONS for prefix in ("", "draw_")}
     # what packages extend
@@ -382,12 +262,11 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
     # imported by the task that names it
     used |= {name.rpartition(":")[2] for _, name in parts_of_tasks()}
     unused = [
-        f"{shown(path)}: {node.name}"
-        for path in modules()
-        if path.name != "testing.py"  # what plugins call
-        for node in tree_of(path).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        if not node.name.startswith("_") and node.name not in used | WAITING | set(face)
+        f"{path}: {name}"
+        for path, facts in package.items()
+        if not path.endswith("/testing.py")  # what plugins call
+        for name in (*facts.functions, *facts.classes)
+        if not name.startswith("_") and name not in used
     ]
     assert not unused, "\n".join(unused)
 
@@ -411,7 +290,7 @@ TABLES = {
 
 
 def table_of(folder: str, name: str) -> tuple[ast.Module, ast.expr]:
-    tree = tree_of(PACKAGE / folder / "__init__.py")
+    tree = ast.parse((PACKAGE / folder / "__init__.py").read_text(encoding="utf-8"))
     for node in tree.body:
         target = node.target if isinstance(node, ast.AnnAssign) else None
         if (

@@ -7,19 +7,14 @@ its limit.
 
 from __future__ import annotations
 
-import ast
-import functools
-import io
 import re
-import tokenize
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from test_house import PACKAGE, ROOT, modules, shown, tree_of
+from support.code_facts import PACKAGE, ROOT, CodeFacts, facts_of_text, of_folder
 
 NO_VERBS = {
     "A",
@@ -42,94 +37,24 @@ RIDDLES = re.compile(
     r"|\b(?:nobody|somebody|whoever|whosoever)\b|\bwhether\b[^.;:]*\bor not\b",
     re.IGNORECASE,
 )
-VAGUE = {
-    "asked",
-    "found",
-    "here",
-    "it",
-    "one",
-    "own",
-    "place",
-    "said",
-    "their",
-    "theirs",
-    "there",
-    "told",
-}
 VERBS_OF_KINDS = {"describe", "find", "load"}
-DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-@dataclass(frozen=True)
-class Words:
-    """The words of a file, each with where it is."""
-
-    docstrings: list[tuple[str, str]]
-    """Those of functions. A property has a noun phrase, as an attribute has, and is left out."""
-    comments: list[tuple[str, str]]
-    vague: list[tuple[str, str]]
-    """Arguments and variables with a name that says nothing."""
+def without_verb(facts: CodeFacts) -> list[int]:
+    return [line for line, text in facts.docstrings if text.split()[0].strip(",.:") in NO_VERBS]
 
 
-@functools.cache
-def words_of(path: Path) -> Words:
-    text = path.read_text(encoding="utf-8")
-    words = Words([], [], [])
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, DOCUMENTED):
-            marks = [ast.unparse(mark) for mark in node.decorator_list]
-            docstring = ast.get_docstring(node)
-            if docstring and "property" not in " ".join(marks):
-                words.docstrings.append((f"{shown(path)}:{node.lineno}", docstring))
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            name = node.id
-        elif isinstance(node, ast.arg):
-            name = node.arg
-        else:
-            continue
-        if name in VAGUE:
-            words.vague.append((f"{shown(path)}:{node.lineno}", name))
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            words.comments.append((f"{shown(path)}:{token.start[0]}", token.string))
-    return words
-
-
-def without_verb(words: Words) -> list[str]:
-    return [where for where, text in words.docstrings if text.split()[0].strip(",.:") in NO_VERBS]
-
-
-def riddles(words: Words) -> list[str]:
+def riddles(facts: CodeFacts) -> list[int]:
     return [
-        f"{where}: {match.group()}"
-        for where, text in (*words.docstrings, *words.comments)
-        for match in RIDDLES.finditer(text)
+        line for line, text in (*facts.docstrings, *facts.comments) for _ in RIDDLES.finditer(text)
     ]
 
 
-def vague_names(words: Words) -> list[str]:
-    return [f"{where}: {name}" for where, name in words.vague]
+def vague_names(facts: CodeFacts) -> list[int]:
+    return [line for line, _ in facts.vague]
 
 
-def repeated_functions() -> list[str]:
-    """Return public functions of one name in several modules; a command may have the name of what
-    it calls."""
-    homes: dict[str, set[str]] = {}
-    for path in modules():
-        for node in tree_of(path).body:
-            if (
-                isinstance(node, DOCUMENTED)
-                and not node.name.startswith("_")
-                and "/cli/" not in shown(path)
-            ):
-                homes.setdefault(node.name, set()).add(shown(path))
-    return [
-        f"{name}: {', '.join(sorted(where))}" for name, where in homes.items() if len(where) > 1
-    ]
-
-
-LIMITS: dict[Path, dict[Callable[[Words], list[str]], int]] = {
+LIMITS: dict[Path, dict[Callable[[CodeFacts], list[int]], int]] = {
     PACKAGE: {without_verb: 0, riddles: 1, vague_names: 34},
     ROOT / "scripts": {without_verb: 0, riddles: 0, vague_names: 10},
     ROOT / "tests": {without_verb: 0, riddles: 0, vague_names: 0},
@@ -138,24 +63,34 @@ LIMITS: dict[Path, dict[Callable[[Words], list[str]], int]] = {
 
 @pytest.mark.parametrize("folder", LIMITS, ids=lambda folder: folder.name)
 @pytest.mark.parametrize("count", LIMITS[PACKAGE], ids=lambda count: count.__name__)
-def test_counts_only_fall(count: Callable[[Words], list[str]], folder: Path) -> None:
+def test_counts_only_fall(
+    count: Callable[[CodeFacts], list[int]], folder: Path, code_facts: dict[str, CodeFacts]
+) -> None:
     limit = LIMITS[folder][count]
-    lines = [line for path in modules(folder) for line in count(words_of(path))]
-    by_file = Counter(line.partition(":")[0] for line in lines)
-    assert len(lines) <= limit, f"{len(lines)}, more than {limit}: {by_file.most_common()}"
+    by_file = {path: count(facts) for path, facts in of_folder(code_facts, folder).items()}
+    lines = {path: lines for path, lines in by_file.items() if lines}
+    number = sum(map(len, lines.values()))
+    assert number <= limit, f"{number}, more than {limit}: {lines}"
 
 
-def test_the_name_of_a_function_has_one_meaning() -> None:
-    assert not [
-        line for line in repeated_functions() if line.partition(":")[0] not in VERBS_OF_KINDS
-    ]
+def test_the_name_of_a_function_has_one_meaning(code_facts: dict[str, CodeFacts]) -> None:
+    """Leave out commands, which may have the name of what they call."""
+    homes: dict[str, set[str]] = {}
+    for path, facts in of_folder(code_facts, PACKAGE).items():
+        if "/cli/" not in path:
+            for name in facts.functions:
+                homes.setdefault(name, set()).add(path)
+    assert not {
+        name: where
+        for name, where in homes.items()
+        if len(where) > 1 and not name.startswith("_") and name not in VERBS_OF_KINDS
+    }
 
 
-def test_the_checks_see_what_they_look_for() -> None:
-    assert RIDDLES.findall("What is none where nobody told it, if there is none") == [
-        "is none",
-        "nobody",
-        "told",
-    ]
-    texts = [text for path in modules() for _, text in words_of(path).docstrings]
-    assert Counter(text.split()[0] for text in texts)["Return"] > 100
+def test_the_checks_see_what_they_look_for(code_facts: dict[str, CodeFacts]) -> None:
+    riddle = "What is none where nobody told it, if there is none"
+    assert RIDDLES.findall(riddle) == ["is none", "nobody", "told"]
+    of_package = of_folder(code_facts, PACKAGE).values()
+    beginnings = [text.split()[0] for facts in of_package for _, text in facts.docstrings]
+    assert Counter(beginnings)["Return"] > 100
+    assert facts_of_text("def f(one): it = 1").vague == [(1, "it"), (1, "one")]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 from PIL import Image
 
 from counterfoil import registry
-from support.plugins import install, ran
+from support.plugins import install, ran, ran_code
 
 SOURCE = """
 from pydantic import Field
@@ -179,27 +177,14 @@ assert "number_parts" not in sys.modules
 from counterfoil.testing import check_task
 check_task("number")
 """
-    (folder / "checks.py").write_text(code, encoding="utf-8")
-    path = os.pathsep.join([str(installed), *filter(None, sys.path)])
-    run = subprocess.run(
-        [sys.executable, "checks.py"],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = ran_code(folder, installed, code)
     assert run.returncode == 0, run.stderr
 
 
 def test_it_walks_from_a_recipe_to_a_gate_and_a_card(
     folder: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked = ran(folder, installed, "check", "recipe.yaml")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    built = ran(
-        folder,
-        installed,
+    words = [
         "build",
         "recipe.yaml",
         "--out",
@@ -208,7 +193,8 @@ def test_it_walks_from_a_recipe_to_a_gate_and_a_card(
         "cpu",
         "--workers",
         "1",
-    )
+    ]
+    built = ran(folder, installed, *words)
     assert built.returncode == 0, built.stderr
     lock = json.loads((folder / "set" / "lock.json").read_text())
     assert lock["inputs"]["plugins"] == {"task number": "number_task"}

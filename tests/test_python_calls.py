@@ -153,8 +153,8 @@ def test_the_lines_of_the_readme_run_as_a_script_without_a_guard(tmp_path: Path)
         " ColourModule()\n"
     )
     made = (
-        "counterfoil.build('wardrobe-corrupt', 'built', overrides='samples.candidates=1',"
-        " workers=2)\n"
+        "changes = ['samples.candidates=1', 'prompts.shifts=null', 'prompts.shifts.fog={corruption:"
+        " fog}']\ncounterfoil.build('wardrobe-corrupt', 'built', overrides=changes, workers=2)\n"
     )
     (tmp_path / "own.py").write_text(program + block + made)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

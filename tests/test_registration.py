@@ -52,8 +52,7 @@ def test_a_known_translation_and_zoom_are_found(
     assert error(seen(scene(number), right, down, zoom), number, right, down, zoom) < 0.02
 
 
-@pytest.mark.parametrize("right", [0.302, 0.306, 0.31])
-@pytest.mark.parametrize("zoom", [1.0, 1.02, 0.98])
+@pytest.mark.parametrize(("right", "zoom"), [(0.302, 1.0), (0.306, 1.02), (0.31, 0.98)])
 def test_what_is_found_lies_within_what_verify_allows(right: float, zoom: float) -> None:
     original = seen(scene(3), 0, 0, 1)
     rule = RegisteredRule()

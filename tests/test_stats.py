@@ -3,7 +3,6 @@ edges; one of each."""
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from math import comb
@@ -66,16 +65,11 @@ def test_intervals_are_wilsons(counts: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize(("correct", "total"), [(0, 5), (5, 5), (37, 50), (1, 1000)])
-def test_wilson_equals_its_formula(correct: int, total: int) -> None:
-    z = 1.959963984540054
-    p = correct / total
-    centre = (p + z * z / (2 * total)) / (1 + z * z / total)
-    half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+def test_an_estimate_has_wilsons_interval(correct: int, total: int) -> None:
     estimate = wilson_estimate(correct, total)
-    assert estimate.value == p
-    assert (estimate.low, estimate.high) == pytest.approx(
-        (max(0.0, centre - half), min(1.0, centre + half))
-    )
+    assert estimate.value == correct / total
+    reference = proportion_confint(correct, total, method="wilson")
+    assert (estimate.low, estimate.high) == pytest.approx(reference)
 
 
 @given(total=st.integers(1, 1000), data=st.data())
@@ -250,7 +244,7 @@ def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
     )
 
 
-STOPPED_RUNS = 2000
+STOPPED_RUNS = 1000
 
 
 def drawn_until(rng: np.random.Generator, rate: float, k: int) -> np.ndarray:
@@ -264,7 +258,7 @@ def drawn_until(rng: np.random.Generator, rate: float, k: int) -> np.ndarray:
 
 
 @pytest.mark.release(of="statistics")
-@pytest.mark.parametrize(("rate", "k"), [(0.05, 2), (0.05, 20), (0.3, 5), (0.8, 2), (0.8, 20)])
+@pytest.mark.parametrize(("rate", "k"), [(0.05, 2), (0.3, 5), (0.8, 20)])
 def test_it_is_unbiased_and_its_interval_covers(k: int, rate: float) -> None:
     rng = np.random.default_rng([17, k, round(100 * rate)])
     runs = [stopped_rate(drawn_until(rng, rate, k), k) for _ in range(STOPPED_RUNS)]
@@ -275,17 +269,6 @@ def test_it_is_unbiased_and_its_interval_covers(k: int, rate: float) -> None:
     covered = np.mean([run.interval[0] <= rate <= run.interval[1] for run in runs])
     assert covered >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / STOPPED_RUNS)
     assert all(run.interval[0] < run.rate < run.interval[1] or run.rate == 1 for run in runs)
-
-
-@pytest.mark.release(of="statistics")
-@pytest.mark.parametrize("k", [5, 20])
-def test_failures_over_images_is_too_high(k: int) -> None:
-    """Check what the estimate corrects: at five failures about a quarter of the rate, at twenty a
-    twentieth."""
-    rng = np.random.default_rng([18, k])
-    estimates = [stopped_rate(drawn_until(rng, 0.05, k), k) for _ in range(STOPPED_RUNS)]
-    naive = np.mean([estimate.k / estimate.n for estimate in estimates]) / 0.05 - 1
-    assert naive == pytest.approx({5: 0.23, 20: 0.05}[k], abs=0.03)
 
 
 @pytest.mark.release(of="statistics")

@@ -6,12 +6,10 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import httpx2
 import pytest
-from huggingface_hub import CommitOperationAdd, HfApi, constants, hf_hub_download
+from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
 from loopback_hub import Fault, Faults, LoopbackHub, client, server
@@ -39,7 +37,7 @@ def paths(api: HfApi) -> list[str]:
     return sorted(entry.path for entry in api.list_repo_tree(NAME, repo_type="dataset"))
 
 
-@pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("code", [429, 503])
 def test_statuses_come_in_place_of_the_work(loopback: LoopbackHub, api: HfApi, code: int) -> None:
     loopback.faults.add(Fault.status(code, "GET", "/tree/", times=2, retry_after=3))
     assert paths(api) == [".gitattributes"]
@@ -87,62 +85,6 @@ def test_a_dropped_commit_is_not_done_and_a_lost_answer_is(
         None,
         None,
     ]
-
-
-def test_an_upload_broken_in_the_middle_is_sent_again(loopback: LoopbackHub, api: HfApi) -> None:
-    loopback.faults.add(Fault.drop_upload(after=100_000))
-    put(api, {"a.bin": BLOB})
-    broken, whole = [request for request in loopback.requests if request.method == "PUT"]
-    assert (
-        broken.status is None
-        and 100_000 <= broken.received < len(BLOB)
-        and whole.received == len(BLOB)
-    )
-    received = loopback.uploads[SHA256]
-    assert received.complete == 1 and received.bytes == broken.received + whole.received
-    assert loopback.branch(NAME)["a.bin"] == BLOB
-
-
-def test_an_upload_whose_answer_is_lost_is_here(loopback: LoopbackHub, api: HfApi) -> None:
-    loopback.faults.add(Fault.lose_answer("PUT", times=6))  # more often than the client tries
-    with pytest.raises(RuntimeError):
-        put(api, {"a.bin": BLOB})
-    # that often it was sent: it asks for nothing in between
-    assert loopback.uploads[SHA256].complete == 6
-    loopback.faults.clear()
-    put(api, {"a.bin": BLOB})
-    assert loopback.uploads[SHA256].complete == 6 and loopback.branch(NAME)["a.bin"] == BLOB
-
-
-def test_an_expired_address_needs_another(loopback: LoopbackHub, api: HfApi) -> None:
-    loopback.faults.add(Fault.expire())
-    with pytest.raises(RuntimeError) as failed:
-        put(api, {"a.bin": BLOB})
-    assert isinstance(failed.value.__cause__, HfHubHTTPError)
-    assert failed.value.__cause__.response.status_code == 403
-    put(api, {"a.bin": BLOB})
-    assert loopback.branch(NAME)["a.bin"] == BLOB
-
-
-def test_a_truncated_download_is_completed_by_range(
-    loopback: LoopbackHub, api: HfApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # less than a chunk is asked for anew, not resumed
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 50_000)
-    put(api, {"a.bin": BLOB})
-    loopback.faults.add(Fault.truncate("GET", "/lfs/"))
-    got = hf_hub_download(
-        NAME, "a.bin", repo_type="dataset", endpoint=loopback.endpoint, cache_dir=tmp_path
-    )
-    assert Path(got).read_bytes() == BLOB
-    cut, rest = [
-        request
-        for request in loopback.requests
-        if request.method == "GET" and request.path.startswith("/lfs/")
-    ]
-    assert (cut.fault, cut.status, rest.status) == ("truncate", 200, 206)
-    loopback.faults.add(Fault.truncate("GET", "/tree/"))
-    assert paths(api) == [".gitattributes", "a.bin"]
 
 
 def test_who_waits_keeps_nobody_waiting(
@@ -216,28 +158,3 @@ def test_a_storm_lets_every_request_through_in_the_end() -> None:
     } == {*("latency", "status", "drop", "drop_upload", "lose_answer", "truncate", "expire")}
     with pytest.raises(ValueError, match="rain"):
         Faults.storm(1, 0.5, kinds=["rain"])
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_trying_again_gets_through_a_storm(
-    start_loopback: Callable[..., LoopbackHub], seed: int
-) -> None:
-    hub = start_loopback(faults=Faults.storm(seed, 0.5), multipart_above=150_000, part_size=100_000)
-    api = client(hub)
-    files = {f"data/{number}.bin": BLOB[number:] for number in range(4)} | {
-        "README.md": b"---\nlicense: mit\n---\n"
-    }
-    for _ in range(200):
-        try:
-            api.create_repo(NAME, repo_type="dataset", exist_ok=True)
-            put(api, files)
-            break
-        except (HfHubHTTPError, httpx2.TransportError, RuntimeError):
-            continue
-    branch = hub.branch(NAME)
-    assert {path: branch[path] for path in files} == files
-    assert any(request.fault for request in hub.requests)
-    # A lost answer may have made a commit that the client does not know of; none of them changed
-    # anything again.
-    changing = [commit for commit in hub.commits(NAME) if commit.changed]
-    assert len(changing) == 2

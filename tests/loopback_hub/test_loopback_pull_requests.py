@@ -95,26 +95,3 @@ def test_a_conflict_is_refused_and_named(loopback: LoopbackHub, api: HfApi) -> N
     with pytest.raises(HfHubHTTPError, match=r"a\.txt") as refused:
         api.merge_pull_request(NAME, 1, repo_type="dataset")
     assert refused.value.response.status_code == 409 and loopback.branch(NAME)["a.txt"] == b"ours"
-
-
-def test_discussions_are_listed_and_talked_in(api: HfApi) -> None:
-    for number in range(12):
-        api.create_discussion(NAME, f"Question {number}", repo_type="dataset")
-    request = api.create_pull_request(NAME, "Answer", repo_type="dataset")
-    assert (
-        api.comment_discussion(NAME, request.num, "Hello", repo_type="dataset").content == "Hello"
-    )
-    api.change_discussion_status(NAME, 2, "closed", repo_type="dataset")
-    every = [discussion.num for discussion in api.get_repo_discussions(NAME, repo_type="dataset")]
-    assert every == list(range(13, 0, -1))
-    requests = list(
-        api.get_repo_discussions(NAME, repo_type="dataset", discussion_type="pull_request")
-    )
-    assert [(request.num, request.status, request.title) for request in requests] == [
-        (13, "draft", "Answer")
-    ]
-    closed = api.get_repo_discussions(NAME, repo_type="dataset", discussion_status="closed")
-    assert [discussion.num for discussion in closed] == [2]
-    refs = api.list_repo_refs(NAME, repo_type="dataset", include_pull_requests=True)
-    assert [pull_request.ref for pull_request in refs.pull_requests or []] == ["refs/pr/13"]
-    assert [branch.name for branch in refs.branches] == ["main"]

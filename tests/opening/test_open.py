@@ -50,8 +50,16 @@ def dataset(screened: Path, tmp_path: Path) -> Path:
     )
 
 
+@pytest.fixture(scope="module")
+def server(screened: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
+    """Yield a server of a dataset that nothing is saved in."""
+    folder = tmp_path_factory.mktemp("read-only") / "tiny"
+    without_locks = shutil.ignore_patterns("lock", "lock.pid")
+    yield from running(Path(shutil.copytree(screened, folder, ignore=without_locks)))
+
+
 @pytest.fixture
-def server(dataset: Path) -> Iterator[PageServer]:
+def saving_server(dataset: Path) -> Iterator[PageServer]:
     yield from running(dataset)
 
 
@@ -213,9 +221,9 @@ def test_no_other_address_is_served(server: PageServer) -> None:
             pass
 
 
-def test_what_is_saved_is_bounded_and_read_first(server: PageServer, dataset: Path) -> None:
+def test_what_is_saved_is_bounded_and_read_first(saving_server: PageServer, dataset: Path) -> None:
     def post(name: str, body: bytes, kind: str, **headers: str) -> Answer:
-        return ask(server, name, "POST", body=body, Content_Type=kind, **headers)
+        return ask(saving_server, name, "POST", body=body, Content_Type=kind, **headers)
 
     assert post("save/other", b"", YAML).status == 404
     assert post("card", b"", YAML).status == 404
@@ -238,7 +246,7 @@ def test_what_is_saved_is_bounded_and_read_first(server: PageServer, dataset: Pa
             and "Nothing was saved" in refused.text
             and "/" not in refused.text.split(":")[1]
         )
-    page = ask(server, "review").text
+    page = ask(saving_server, "review").text
     other = json.loads(answers_to(page, "a" * 16))
     for document in (
         {},
@@ -252,10 +260,15 @@ def test_what_is_saved_is_bounded_and_read_first(server: PageServer, dataset: Pa
     assert saved(dataset) == []
 
 
-def test_thresholds_are_saved_and_cut_by(server: PageServer, dataset: Path, tmp_path: Path) -> None:
-    shown = ask(server, "save/cut", "POST", body=CUT, Content_Type=YAML)
+def test_thresholds_are_saved_and_cut_by(
+    saving_server: PageServer, dataset: Path, tmp_path: Path
+) -> None:
+    shown = ask(saving_server, "save/cut", "POST", body=CUT, Content_Type=YAML)
     assert shown.status == 200
-    assert "counterfoil calibrate" in shown.text and "counterfoil calibrate" in ask(server, "").text
+    assert (
+        "counterfoil calibrate" in shown.text
+        and "counterfoil calibrate" in ask(saving_server, "").text
+    )
     cut = dataset / ".counterfoil" / "cut.yaml"
     assert cut.read_bytes() == CUT and str(cut) in shown.text
     assert not verify_files(dataset), "what is saved is no part of the dataset"
@@ -265,13 +278,17 @@ def test_thresholds_are_saved_and_cut_by(server: PageServer, dataset: Path, tmp_
     assert threshold is not None and threshold.value == 0.2
 
 
-def test_answers_are_saved_and_counted(server: PageServer, dataset: Path) -> None:
-    page = ask(server, "review").text
+def test_answers_are_saved_and_counted(saving_server: PageServer, dataset: Path) -> None:
+    page = ask(saving_server, "review").text
     sheet = data_of(page)["sheet"]
     people = ["a" * 16, "b" * 16, "a" * 16]
     for token in people:
         shown = ask(
-            server, "save/answers", "POST", body=answers_to(page, token, "Anna"), Content_Type=JSON
+            saving_server,
+            "save/answers",
+            "POST",
+            body=answers_to(page, token, "Anna"),
+            Content_Type=JSON,
         )
         assert shown.status == 200
     names = [
@@ -286,7 +303,7 @@ def test_answers_are_saved_and_counted(server: PageServer, dataset: Path) -> Non
         json.dumps(strange)
     )
     shown = ask(
-        server, "save/answers", "POST", body=answers_to(page, "b" * 16), Content_Type=JSON
+        saving_server, "save/answers", "POST", body=answers_to(page, "b" * 16), Content_Type=JSON
     ).text
     named = re.findall(r"answers-\S+json", shown)
     assert named == [f"answers-{sheet}-{'a' * 16}-2.json", f"answers-{sheet}-{'b' * 16}-2.json"]

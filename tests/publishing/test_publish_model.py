@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,9 +62,14 @@ def set_license(folder: Path, license: str | None) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("saved") / "model")
+
+
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return make_model(tmp_path / "model")
+def model(saved_model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved_model, tmp_path / "model"))
 
 
 def call(folder: Path, repo: str = REPO, confirm: bool = True, **options: Any) -> dict[str, Any]:
@@ -85,15 +91,9 @@ def metadata(card: bytes) -> dict[str, Any]:
     return yaml.safe_load(card.decode().split("---\n")[1])
 
 
-def run_here(hub: LoopbackHub, home: Path, program: str, *words: str) -> str:
+def run_here(hub: LoopbackHub, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = with_package(client_environment(hub, home, sleep_scale=0.01))
-    return subprocess.run(
-        [sys.executable, "-c", program, *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    return warm.run([sys.executable, *words], environment)
 
 
 @pytest.mark.release(of="hub")
@@ -126,11 +126,11 @@ def test_a_model_goes_there_in_one_commit_and_is_loaded_from_there(
         "one = load_classifier(sys.argv[1])\nprint(one.sha256, one.label_names,"
         " mended_of(sys.argv[1]).rows)"
     )
-    printed = run_here(loopback, tmp_path / "reader", program, f"hf-hub:{REPO}")
+    done = run_here(loopback, tmp_path / "reader", "-c", program, f"hf-hub:{REPO}")
     from counterfoil.models.classifiers import load_classifier
 
     local = load_classifier(f"local-dir:{model}")
-    assert printed == f"{local.sha256} {local.label_names} {dict(sorted(NOTE.rows.items()))}\n"
+    assert done.stdout == f"{local.sha256} {local.label_names} {dict(sorted(NOTE.rows.items()))}\n"
 
 
 def test_again_it_changes_nothing_and_a_next_version_replaces_it(
@@ -242,7 +242,7 @@ def test_a_file_that_changes_on_the_way_ends_it(
     assert "config.json" not in published(loopback)
 
 
-@pytest.mark.parametrize("path", ["pytorch_model.bin", "model.safetensors", "src/train.py"])
+@pytest.mark.parametrize("path", ["model.safetensors", "src/train.py"])
 def test_somebody_elses_repository_stays(
     loopback: LoopbackHub, model: Path, start_publisher: Start, path: str
 ) -> None:
@@ -292,8 +292,7 @@ def test_the_licence_of_the_base_model_holds_where_no_other_is_named(
 
 
 def run_command(hub: LoopbackHub, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = with_package(client_environment(hub, home, sleep_scale=0.01))
-    return warm.run([sys.executable, "-m", "counterfoil.cli.main", "publish", *words], environment)
+    return run_here(hub, home, "-m", "counterfoil.cli.main", "publish", *words)
 
 
 @pytest.mark.release(of="hub")

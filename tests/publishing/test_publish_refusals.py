@@ -86,15 +86,14 @@ def test_without_a_name_the_recipe_must_have_one(
 
 
 def test_a_tag_that_names_another_version(
-    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+    hub_of_first: LoopbackHub, second: Path, start_publisher: Start
 ) -> None:
-    process = start_publisher(loopback)
-    process.publish(call(first, tag="v1"))
-    before = changing(loopback)
-    refused = process.ask(call(second, tag="v1"))
+    client(hub_of_first).create_tag(REPO, tag="v1", repo_type="dataset")
+    before = changing(hub_of_first)
+    refused = start_publisher(hub_of_first).ask(call(second, tag="v1"))
     assert refused["exit_code"] == 2
     assert "tag 'v1'" in refused["error"][0]
-    assert changing(loopback) == before
+    assert changing(hub_of_first) == before
 
 
 def test_a_repository_of_something_else_is_not_emptied(
@@ -140,6 +139,7 @@ def test_private_is_not_said_of_a_public_repository(
 ) -> None:
     process = start_publisher(loopback)
     process.publish(call(first, public=True))
+    assert not loopback.repository(REPO).private
     before = changing(loopback)
     assert "is public" in process.ask(call(first, public=False))["error"][0]
     assert changing(loopback) == before
@@ -165,10 +165,11 @@ def test_a_damaged_directory_is_not_sent(
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    refused = start_publisher(loopback).ask(call(directory))
-    assert refused["exit_code"] == 1
-    assert any(file.name in line for line in refused["error"])
-    assert "counterfoil build --from" in refused["hint"]
+    for dry_run in (False, True):
+        refused = start_publisher(loopback).ask(call(directory, dry_run=dry_run))
+        assert refused["exit_code"] == 1
+        assert any(file.name in line for line in refused["error"])
+        assert "counterfoil build --from" in refused["hint"]
     assert not loopback.requests
 
 
@@ -399,8 +400,17 @@ def test_what_is_no_file_is_refused_at_once(
     assert not loopback.requests
 
 
-@pytest.mark.parametrize("way", ["relative", "absolute", "through", "backslash"])
-@pytest.mark.parametrize("document", ["manifest", "receipt"])
+@pytest.mark.parametrize(
+    ("document", "way"),
+    [
+        ("manifest", "relative"),
+        ("manifest", "absolute"),
+        ("manifest", "through"),
+        ("manifest", "backslash"),
+        ("receipt", "relative"),
+        ("receipt", "absolute"),
+    ],
+)
 def test_a_file_that_a_document_names_elsewhere_is_not_sent(
     loopback: LoopbackHub,
     directory: Path,

@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 
 from bugs_proof.estimates import (
-    DESIGN,
     FEWEST,
-    RUN,
     EstimatedFamily,
     EstimatedRow,
     _e_bh,
     simulated_estimates,
-    small_differences,
-    table_of_estimates,
-    table_of_families,
-    table_of_small,
 )
 from counterfoil.sequential_stats import e_bh
 
@@ -48,15 +42,3 @@ def test_fresh_pairs_are_true_on_every_line() -> None:
 def test_many_runs_are_judged_as_one_is() -> None:
     log_e = np.random.default_rng(0).normal(1.5, 3, (200, 7))
     assert _e_bh(log_e, 0.1).tolist() == [e_bh(row, 0.1) for row in log_e.tolist()]
-
-
-def test_tables_have_a_line_each() -> None:
-    rows, families = simulated_estimates(runs=20, base_rates=[0.4, 0.8], alike=[0.9])
-    assert [row.difference for row in rows] == [0.03, 0.04, 0.1, 0.15, 0.3, 0.03, 0.04, 0.1, 0.15]
-    lines = [*table_of_estimates(rows)]
-    assert len(lines) == 2 + len(rows) and len({line.count("|") for line in lines}) == 1
-    small = table_of_small(small_differences(5))
-    assert len(small) == 14 and len({line.count("|") for line in small}) == 1
-    assert len(table_of_families(families)) == 4 and DESIGN.hypotheses == len(RUN)
-    same, _ = simulated_estimates(runs=20, base_rates=[0.4, 0.8], alike=[0.9])
-    assert table_of_estimates(same) == lines

@@ -14,11 +14,7 @@ from bugs_proof.sequential import (
     pair_shares,
     run_of,
     saved,
-    simulated_row,
     simulated_rows,
-    simulated_runs,
-    table_of_rows,
-    table_of_runs,
 )
 from counterfoil.paired_stats import PairCount, decide_test, log_e_value
 
@@ -97,12 +93,11 @@ def test_the_fixed_number_is_the_fewest_pairs_of_that_power() -> None:
 
 def test_a_row_and_a_run_come_out_again_and_draw_less_than_a_fixed_number() -> None:
     rows = simulated_rows(runs=300, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5])
-    assert rows == simulated_rows(
-        runs=300, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5]
+    few, again, others = (
+        simulated_rows(runs=20, seed=seed, base_rates=[0.1], differences=[0.3], alike=[0.5])
+        for seed in (0, 0, 1)
     )
-    assert rows != simulated_rows(
-        runs=300, seed=1, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5]
-    )
+    assert few == again != others
     nothing, planted, wide = rows
     assert nothing.fixed is None and nothing.sequential.confirmed <= 0.02
     assert nothing.sequential.futile > 0.9
@@ -119,14 +114,3 @@ def test_a_row_and_a_run_come_out_again_and_draw_less_than_a_fixed_number() -> N
     assert run.fixed is not None and run.pairs < run.fixed
     assert saved([run]) == pytest.approx(run.pairs / run.fixed)
     assert 0.5 < saved(rows) < 1 and np.isnan(saved([nothing]))
-
-
-def test_tables_have_a_line_each() -> None:
-    rows = simulated_rows(runs=50, base_rates=[0.2, 0.9], differences=[0.0, 0.3], alike=[0.9])
-    assert [(row.base_rate, row.difference) for row in rows] == [(0.2, 0.0), (0.2, 0.3), (0.9, 0.0)]
-    lines = table_of_rows(rows)
-    assert len(lines) == 5 and len({line.count("|") for line in lines}) == 1
-    assert "– | –" in lines[2]
-    runs = simulated_runs(runs=50, base_rates=[0.2], differences=[0.0, 0.0, 0.3], alike=[0.9])
-    assert len(table_of_runs(runs)) == 3
-    assert simulated_row(0.9, 0.3, 0.0, Design(), 10, 0) is None

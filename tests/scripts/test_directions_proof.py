@@ -10,10 +10,9 @@ from counterfoil.lab.planted import named_world
 from counterfoil.stats import clustered_interval
 from directions_proof import power
 from directions_proof.absences import Planted
-from directions_proof.honesty import by_class
 from directions_proof.intervals import ANY, FEWEST, SHARE, mean_of, rank_correlation, share_of
 from directions_proof.plan import ABSENCES, ABSENCES_SETTINGS, FULL, INTERVENED, SETTINGS, STRENGTHS
-from directions_proof.power import PERFECT, REAL, difference_of_words, holds, plant, table
+from directions_proof.power import difference_of_words, holds, plant
 
 
 def test_every_world_is_one_and_no_printed_one_chose_a_setting() -> None:
@@ -34,7 +33,7 @@ def test_every_world_is_one_and_no_printed_one_chose_a_setting() -> None:
     assert {strengths.count(strength) for strength in strengths} == {3}
 
 
-@pytest.mark.parametrize("worlds", [5, 6, 20])
+@pytest.mark.parametrize("worlds", [5, 20])
 def test_an_interval_of_few_worlds_covers(worlds: int) -> None:
     """Bootstraps over six worlds cover 88 %, over five 86 %."""
     rng = np.random.default_rng(0)
@@ -85,11 +84,6 @@ def test_the_rank_correlation_is_scipys() -> None:
     correlation = rank_correlation(list(zip(left.tolist(), right.tolist(), strict=True)))
     assert correlation.value == pytest.approx(spearmanr(left, right)[0])
     assert correlation.low < correlation.value <= correlation.high
-
-
-def test_the_same_worlds_give_the_same_interval() -> None:
-    values = np.random.default_rng(2).random(9).tolist()
-    assert mean_of(values) == mean_of(values)
 
 
 def _attributes(rng: np.random.Generator, rows: int = 4000) -> dict[str, np.ndarray]:
@@ -143,39 +137,6 @@ def test_words_are_worth_what_they_change() -> None:
     assert difference_of_words(attributes, beach, 0.4, {}, "hard") == 0
 
 
-def test_power_is_told_by_gap_and_share_beside_what_is_false() -> None:
-    def planted(answers: str, share: float, gap: float, caught: bool) -> dict:
-        return {"answers": answers, "share": share, "gap": gap, "caught": caught, "named": False}
-
-    world = {
-        "planted": [
-            planted(REAL, 0.13, 0.2, True),
-            planted(REAL, 0.03, 0.2, False),
-            planted(PERFECT, 0.5, 0.5, True),
-        ],
-        "findings": [
-            {"role": "hard", "set": 0.2, "words": 0.2},
-            {"role": "far_from", "set": 0.2, "words": 0.01},
-        ],
-    }
-    lines = table({"resnet10t": world, "lcnet_035": world})
-    (small,) = [line for line in lines if line.startswith(f"| {REAL} | 2 to 6 % |")]
-    (large,) = [line for line in lines if line.startswith(f"| {REAL} | 12 to 20 % |")]
-    at = 1 + 2 + power.GAPS.index(0.2)
-    assert small.split(" | ")[at - 1].startswith("0 %;") and large.split(" | ")[at - 1].startswith(
-        "100 %;"
-    )
-    false = {
-        line.split(" | ")[0]: line.split(" | ")
-        for line in lines
-        if line.startswith("| hard") or "| all" in line
-    }
-    (far,) = [line.split(" | ") for line in lines if line.startswith("| far from")]
-    assert false["| hard"][2].startswith("0 %") and false["| hard"][3].startswith("0 %")
-    assert far[1] == "2" and far[2].startswith("0 %") and far[3].startswith("100 %")
-    assert false["| all"][1] == "4" and false["| all"][3].startswith("50 %")
-
-
 def test_what_not_x_changes_by_itself_is_told_of_the_same_scenes() -> None:
     scenes = [
         {"background": background, "colour": "red"}
@@ -197,32 +158,3 @@ def test_what_not_x_changes_by_itself_is_told_of_the_same_scenes() -> None:
     assert off_the_wall.difference(scenes, {"background": "wall"}, "hard") == {
         "value": pytest.approx(-0.3)
     }
-
-
-def test_findings_far_from_captions_are_counted_by_class_before_and_after() -> None:
-    def one(name: str, role: str, value: float, before: bool, after: bool) -> dict:
-        return {
-            "class": name,
-            "role": role,
-            "attribute": {"value": value},
-            "before": before,
-            "after": after,
-        }
-
-    tested = [
-        one("bag", "far_from", 0.0, True, False),
-        one("bag", "far_from", 0.05, True, True),  # the margin itself is no difference
-        one("bag", "far_from", 0.2, True, True),
-        one("coat", "far_from", 0.2, True, False),
-        one("coat", "hard", 0.0, True, True),
-    ]
-    rows = [
-        line
-        for line in by_class(tested, {"bag": 4, "coat": 4})
-        if line.startswith(("| bag", "| coat", "| all"))
-    ]
-    assert rows == [
-        "| bag | 4 | 3 | 2 | 1 | 1 | 1 |",
-        "| coat | 4 | 1 | 0 | 1 | 0 | 0 |",
-        "| all | 8 | 4 | 2 | 2 | 1 | 1 |",
-    ]

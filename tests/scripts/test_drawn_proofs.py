@@ -50,8 +50,6 @@ def test_a_gate_contradicts_itself_no_more_often_than_one_threshold(
     ("proof", "part", "sizes"),
     [
         (prove_masks, "coverage", "IMAGES"),
-        (prove_masks, "units", "UNITS"),
-        (prove_multilabel, "coverage", "SETS"),
         (prove_multilabel, "auroc", "AUROC_SETS"),
         (prove_multilabel, "units", "VIDEOS"),
     ],

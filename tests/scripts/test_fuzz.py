@@ -229,13 +229,14 @@ def test_writing_a_recipe_changes_nothing_that_nobody_chose() -> None:
         # read from their own files
         if "source" not in tree or isinstance(tree["source"].get("classes"), str):
             continue
-        texts = {yaml_text(tree, random.Random(seed)) for seed in range(20)}
+        texts = {yaml_text(tree, random.Random(seed)) for seed in range(5)}
         assert len(texts) > 2
-        assert all(load_recipe_text(text) == load_recipe(name) for text in texts)
+        expected = load_recipe(name)
+        assert all(load_recipe_text(text) == expected for text in texts)
 
 
 def test_no_change_makes_a_tree_that_holds_itself() -> None:
-    for seed in range(1_000):
+    for seed in range(300):
         # small, so that the same odd value is drawn more than once
         start = {"a": {"x": {"y": 1}}, "b": [{"z": 2}]}
         tree, _ = mutated(start, random.Random(seed), lambda chance: Fragment("?"), times=8)

@@ -41,8 +41,8 @@ class _Killed(Exception):
 
 
 @pytest.mark.usefixtures("small")
-def test_a_training_that_is_killed_ends_with_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_training_that_is_killed_ends_with_the_same_weights_and_is_left_alone_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_planted([WORLD], tmp_path / "whole", early=True)
     after = training.Loop.after
@@ -70,19 +70,11 @@ def test_a_training_that_is_killed_ends_with_the_same_weights(
     assert stopped.read_bytes() != trained.read_bytes()
     assert json.loads((stopped.parent / "training.json").read_text())["steps"] == 2
     assert load_classifier(f"local-dir:{trained.parent}").label_names == WORLD.class_names
-
-
-@pytest.mark.usefixtures("small")
-def test_a_world_that_was_trained_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train_planted([WORLD], tmp_path)
-    weights = tmp_path / WORLD.name / "model.safetensors"
-    before = weights.stat().st_mtime_ns
+    before = trained.stat().st_mtime_ns
     capsys.readouterr()
-    train_planted([WORLD], tmp_path)
+    train_planted([WORLD], tmp_path / "whole", early=True)
     assert capsys.readouterr().out == f"{WORLD.name}: there already\n"
-    assert weights.stat().st_mtime_ns == before
+    assert trained.stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

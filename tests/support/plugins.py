@@ -58,7 +58,14 @@ def ran(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, in a process of its own, with the packages installed in the folder
     `plugin`."""
+    return ran_code(folder, plugin, MAIN, *words, **variables)
+
+
+def ran_code(
+    folder: Path, plugin: Path | None, code: str, *words: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as `ran` runs a command."""
     paths = [str(FRESH_PACKAGE), *([str(plugin)] if plugin else []), *filter(None, sys.path)]
     _, environment = command()
     environment |= {"PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"} | variables
-    return warm.run([sys.executable, "-c", MAIN, *words], environment, cwd=folder)
+    return warm.run([sys.executable, "-c", code, *words], environment, cwd=folder)

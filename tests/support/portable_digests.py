@@ -32,12 +32,12 @@ def digest_of(parts: Iterable[bytes]) -> str:
 
 def world() -> str:
     scenes = [
-        render(make(number)) for make in (pretraining_scene, unbiased_scene) for number in range(60)
+        render(make(number)) for make in (pretraining_scene, unbiased_scene) for number in range(24)
     ]
     scenes += [
         load_wardrobe(split)[1](row)
         for split in ("train", "validation", "audit")
-        for row in range(40)
+        for row in range(16)
     ]
     graded = [
         shift for shift in SHIFTS if shift.kind in ("background", "weather", "light", "colour")
@@ -55,7 +55,7 @@ def world() -> str:
 
 
 def boxes() -> str:
-    scenes = [boxes_scene(split, number) for split in ("train", "audit") for number in range(20)]
+    scenes = [boxes_scene(split, number) for split in ("train", "audit") for number in range(10)]
     return digest_of(
         render_boxes(scene).tobytes()
         + json.dumps(objects_in(scene)).encode()
