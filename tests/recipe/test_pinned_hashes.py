@@ -87,7 +87,9 @@ z-image
   61131c9763acc781db01b18244886d9b7c1e420aa4b939b0beb2155561ad20ee
 """
 _words = _PINNED.split()
-PINNED = dict(zip(_words[::3], zip(_words[1::3], _words[2::3], strict=True), strict=True))
+PINNED: dict[str, tuple[str, str]] = dict(
+    zip(_words[::3], zip(_words[1::3], _words[2::3], strict=True), strict=True)
+)
 
 # As wardrobe-mini was before it measured visibility, had a judge and kept rejected images:
 # directories of then go on by these.

@@ -232,11 +232,9 @@ def types_named(tree: ast.Module) -> Iterator[str]:
             names = [node.name]
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [target.id for target in targets if isinstance(target, ast.Name)]
-        names = [name for name in names if NAME_OF_TYPE.fullmatch(name)]
-        is_type = isinstance(node, ast.ClassDef)
-        if names and (is_type or not ast.unparse(node.value).startswith("TypeVar(")):
-            yield from names
+            if not ast.unparse(node.value).startswith("TypeVar("):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+        yield from (name for name in names if NAME_OF_TYPE.fullmatch(name))
 
 
 def names_read(nodes: Nodes) -> set[str]:

@@ -17,7 +17,8 @@ def measured(dataset: str | Path, models: Any = None, **options: Any) -> Evaluat
     one. Write no file but the models' answers."""
     if isinstance(models, str | Path):
         models = [models]
-    given = EvaluateArguments(dataset, models, **{"device": "cpu", "reference": False} | options)
+    defaults: dict[str, Any] = {"device": "cpu", "reference": False}
+    given = EvaluateArguments(dataset, models, **defaults | options)
     given.check()
     task = opened_task(given)
     lines, errors = read_gate(given.gate, task.line_problems, task.measures)

@@ -22,7 +22,7 @@ from counterfoil.plan.layout import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store.dataset_store import DatasetStore
-from counterfoil.store.layout import shard_paths
+from counterfoil.store.layout import What, shard_paths
 from counterfoil.store.receipts import Receipt, StoredFile, reasons_of
 from counterfoil.store.rows import Candidate
 
@@ -222,7 +222,7 @@ def describe(folder: Path, plan: Plan, judge: Judge = judged) -> DescribedDatase
                 cell = sample.shift, sample.label
                 accepted[cell] = accepted.get(cell, 0) | 1 << sample.index
         images = [reason for _, reason in reasons].count("accepted")
-        kept = {"data": images, "rejected": 0, "candidates": len(rows)}
+        kept: dict[What, int] = {"data": images, "rejected": 0, "candidates": len(rows)}
         paths = shard_paths(shard, plan.recipe.output.split, plan.recipe.output.format)
         files = [StoredFile(paths[what], 100 * n, "ab" * 32, n) for what, n in kept.items() if n]
         counts = reasons_of(shard, rows)

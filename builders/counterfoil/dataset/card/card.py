@@ -150,7 +150,7 @@ def card_text(page: Mapping[str, Any]) -> str:
         "in_words": in_words,
     }
     template = template_environment(TEMPLATE, filters, markdown=True).get_template(TEMPLATE)
-    return with_marks(template.render(_CONSTANTS | page))
+    return with_marks(template.render({**_CONSTANTS, **page}))
 
 
 def card_page(

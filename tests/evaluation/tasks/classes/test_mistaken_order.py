@@ -109,7 +109,7 @@ def test_losses_that_are_given_as_scores_are_no_guesses(tmp_path: Path) -> None:
     names = ("a", "b", "c", "d")
     images = save_folders(tmp_path / "images", names, 20)
     rng = np.random.default_rng(0)
-    lines = [",".join(["path", *names])]
+    lines: list[str] = [",".join(["path", *names])]
     for path in sorted(images.rglob("*.png")):
         losses = 1 + rng.random(4)
         losses[names.index(path.parent.name)] = 0.1
