@@ -3,7 +3,7 @@ files: tables, pages, every answer, entries for the Hub, and what is stored in t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +80,30 @@ def evaluate(given: EvaluateArguments) -> Evaluation:
             together.
         RunFailure: A model cannot be fetched or run. The other models are scored and kept first.
     """
+
+    def folder_of(subject: Subject) -> Path:
+        return report_folder(subject, given.out, given.limit)
+
+    evaluation = measure(given, folder_of)
+    task = evaluation.task
+    assert task is not None  # `measure` keeps it
+    folder = folder_of(task.subject)
+    with writing_lock(folder):  # two evaluations into one folder must not mix their files
+        files = write_files(evaluation, task, folder)
+    if given.into_card:
+        files["card"] = store_results(evaluation, task)
+    for warning in task.warnings(evaluation.results):
+        warn(warning)
+    return replace(evaluation, files=files)
+
+
+def measure(
+    given: EvaluateArguments, before_asking: Callable[[Subject], object] | None = None
+) -> Evaluation:
+    """Return what `evaluate` concludes, and write no file but the models' answers.
+
+    before_asking: is called once all options are checked, before the long work begins.
+    """
     given.check()
     task = opened_task(given)
     lines, errors = read_gate(given.gate, task.line_problems, task.measures)
@@ -91,15 +115,16 @@ def evaluate(given: EvaluateArguments) -> Evaluation:
         task.read_earlier(lines, judged)
     raise_together(errors)
     task.prepare()
-    folder = report_folder(task.subject, given.out, given.limit)
+    subject = task.subject
+    if before_asking is not None:
+        before_asking(subject)
     task.ask(names)
     results = task.results()
     gate = None
     if lines:
         comparing = task.comparing(results)
         gate = judge_gate(comparing, lines, judged, given.allow_undecided)
-    subject = task.subject
-    evaluation = Evaluation(
+    return Evaluation(
         results,
         dataset=subject.source,
         directory=subject.directory,
@@ -110,13 +135,6 @@ def evaluate(given: EvaluateArguments) -> Evaluation:
         notes=(*subject.notes, *task.notes(results)),
         task=task,
     )
-    with writing_lock(folder):  # two evaluations into one folder must not mix their files
-        files = write_files(evaluation, task, folder)
-    if given.into_card:
-        files["card"] = store_results(evaluation, task)
-    for warning in task.warnings(results):
-        warn(warning)
-    return replace(evaluation, files=files)
 
 
 def opened_task(given: EvaluateArguments) -> Task:
