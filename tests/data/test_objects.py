@@ -137,6 +137,12 @@ def test_names_in_a_list_of_structs_are_read_too(tmp_path: Path) -> None:
             "1 box and 2 categories",
         ),
         (
+            {"bbox": [[0, 0, 4, 4]], "category": [5]},
+            "unknown-label",
+            "source.categories",
+            "category 5",
+        ),
+        (
             {"bbox": [[0, 0, 4, 4]], "category": ["van"]},
             "unknown-label",
             "source.categories",

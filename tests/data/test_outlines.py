@@ -72,6 +72,7 @@ def test_the_smallest_lies_above_and_crowds_below() -> None:
 
 UNFIT: dict[str, tuple[Any, str]] = {
     "nothing": (None, "expected polygons"),
+    "no polygon": ([], "expected polygons"),
     "text": ([["a", 1, 2, 3, 4, 5]], "found the polygon"),
     "odd": ([[1, 2, 3, 4, 5, 6, 7]], "found the polygon"),
     "not finite": ([[float("inf"), 1, 2, 3, 4, 5]], "found the polygon"),
@@ -82,6 +83,7 @@ UNFIT: dict[str, tuple[Any, str]] = {
     "below 0": ({"size": [8, 6], "counts": [50, -2]}, "no number of pixels"),
     "fractions": ({"size": [8, 6], "counts": [24.0, 24]}, "no number of pixels"),
     "truth values": ({"size": [8, 6], "counts": [47, True]}, "no number of pixels"),
+    "too few": ({"size": [8, 6], "counts": [40]}, "run lengths of 40 pixels"),
     "too many": ({"size": [8, 6], "counts": [40, 40]}, "run lengths of 80 pixels"),
     "vast": ({"size": [8, 6], "counts": [1 << 62, 1 << 62]}, "no number of pixels"),
     "vast text": ({"size": [8, 6], "counts": "oooooooo0"}, "damaged"),

@@ -21,6 +21,7 @@ WRITTEN = {
     "dots": [f"./{path}" for path in PATHS],
     "backslashes": [path.replace("/", "\\") for path in PATHS],
     "a drive": ["C:\\photos\\" + path.replace("/", "\\") for path in PATHS],
+    "double slashes": [path.replace("/", "//") for path in PATHS],
     "decomposed accents": [unicodedata.normalize("NFD", path) for path in PATHS],
     "another order": [*PATHS[2:], *PATHS[:2]],
 }
@@ -49,6 +50,14 @@ def test_file_names_alone_are_enough_if_each_is_of_one_image() -> None:
         assert images.rows.tolist() == list(range(8)) and images.how
     with pytest.raises(UserError, match=r"'1.jpg' fits several images, and 1 more line does"):
         find_images(["1.jpg", "1.jpg"], KEYS, PATHS, "answers.csv")
+
+
+def test_a_path_that_may_be_two_images_is_none_of_them() -> None:
+    paths = ["red\\1.jpg", "red/1.jpg"]
+    images = find_images([*reversed(paths)], ["a", "b"], paths, "answers.csv")
+    assert images.rows.tolist() == [1, 0], "written exactly"
+    with pytest.raises(UserError, match=r"'./red/1.jpg' fits several images"):
+        find_images(["./red/1.jpg"], ["a", "b"], paths, "answers.csv")
 
 
 def test_two_rules_that_fit_are_told() -> None:

@@ -20,7 +20,7 @@ from counterfoil.recipe import (
     load_recipe,
     load_recipe_text,
 )
-from counterfoil.recipe.layering import class_slug, lay_over, with_overrides
+from counterfoil.recipe.layering import class_slug, lay_over, text_layers, with_overrides
 from counterfoil.recipe.loader import load_cut, with_classes
 from counterfoil.recipe.names import is_local, without_folders
 from counterfoil.recipe.strict_yaml import LocatedMapping, Origin, read_yaml
@@ -146,6 +146,26 @@ def test_every_override_that_is_wrong_is_reported() -> None:
         with_overrides(LocatedMapping(), ["a", "=1", "a..b=1", "a=[", "a.b=1"])
     assert len(caught.value.problems) == 4
     assert all(problem.startswith("--set") for problem in caught.value.problems)
+
+
+def test_recipes_of_one_file_of_classes_can_be_changed_alone(tmp_path: Path) -> None:
+    write(tmp_path / "classes.yaml", "- {name: seven, aliases: [sept]}\n- eight\n")
+    text = "source: {classes: ./classes.yaml}\n"
+    first = text_layers(text, "recipe.yaml", tmp_path).laid["source"]["classes"]
+    origins = [entry.origins["name"].line for entry in first]
+    first[0]["name"] = "nine"
+    first[0]["aliases"].append("neuf")
+    first[0].origins.clear()
+    first.pop()
+    first.origins.pop()
+    second = text_layers(text, "recipe.yaml", tmp_path).laid["source"]["classes"]
+    assert [(entry["id"], entry["name"]) for entry in second] == [
+        ("seven", "seven"),
+        ("eight", "eight"),
+    ]
+    assert second[0]["aliases"] == ["sept"]
+    assert [entry.origins["name"].line for entry in second] == origins == [1, 2]
+    assert [origin.line for origin in second.origins] == [1, 2]
 
 
 def test_paths_are_relative_to_the_file_that_names_them(

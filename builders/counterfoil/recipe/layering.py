@@ -41,6 +41,7 @@ from counterfoil.recipe.strict_yaml import (
     LocatedList,
     LocatedMapping,
     Origin,
+    copied,
     read_yaml,
 )
 from counterfoil.regular_files import named_path, read_regular
@@ -487,7 +488,7 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
         if not path.exists():
             problem = message("file-not-found.classes", found=path)
             raise UserError(problem.at("source.classes", origin))
-        source["classes"] = _read_classes(text_of(path), _shown(path))
+        source["classes"] = copied(_read_classes(text_of(path), _shown(path)))
         if not isinstance(source["classes"], LocatedList):
             problem = message("wrong-type.classes", found=_shown(path))
             raise UserError(problem.at("source.classes", origin))
@@ -504,7 +505,7 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
 @lru_cache(maxsize=4)
 def _read_classes(text: str, shown_name: str) -> Any:
     """Read a file of classes once, because the thousand of ImageNet are most of the time that their
-    recipes take. Several recipes share the value: only `spell_out` changes it, always alike."""
+    recipes take. Recipes get copies of the value."""
     return read_yaml(text, shown_name)
 
 

@@ -54,6 +54,16 @@ class LocatedList(list[Any]):
         self.origins: list[Origin] = list(origins or [])
 
 
+def copied(value: Any) -> Any:
+    """Return a copy of a located value that shares no list and no mapping with it."""
+    if isinstance(value, LocatedMapping):
+        entries = {key: copied(entry) for key, entry in value.items()}
+        return LocatedMapping(entries, value.origins)
+    if isinstance(value, LocatedList):
+        return LocatedList([copied(item) for item in value], value.origins)
+    return value
+
+
 # The scalars of YAML 1.2's core schema. PyYAML reads the scalars of YAML 1.1.
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")

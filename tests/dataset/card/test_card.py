@@ -444,6 +444,12 @@ def with_first(**values: Any) -> Change:
     return lambda rows: [{**rows[0], **values}, *rows[1:]]
 
 
+def with_one_less(rows: Rows) -> Rows:
+    """Drop the first accepted candidate for another reason."""
+    at = [row["reason"] for row in rows].index("accepted")
+    return [*rows[:at], {**rows[at], "reason": "low_object"}, *rows[at + 1 :]]
+
+
 FORGED: dict[str, Change] = {
     "a label that no class has": with_first(label=10),
     "another class's label": with_first(label=1),
@@ -454,7 +460,7 @@ FORGED: dict[str, Change] = {
     "an index below all": with_first(index=-1),
     "another class id": with_first(class_id="x"),
     "another key": with_first(key="base_n02012849_000005x"),
-    "other reasons": lambda rows: [{**row, "reason": "low_object"} for row in rows],
+    "one accepted less": with_one_less,
 }
 
 

@@ -277,7 +277,7 @@ def test_wrong_receipts_are_named(parquet: Path) -> None:
         ("num_examples: ", "num_examples: 1", "but its files have"),
         ("num_examples: ", "num_examples: [1, 2] # ", "but its files have"),
         ("num_bytes: ", "num_bytes: 1", "but its files have"),
-        ("data/base/", "data/bsae/", "has no config that loads"),
+        ("candidates/base/", "candidates/bsae/", "has no config that loads"),
         ("- config_name: candidates\n  data_", "- config_name: other\n  data_", "has no entry in"
             " dataset_info for"),
         ("---\n", "", "cannot be read"),
@@ -290,7 +290,7 @@ def test_a_card_that_counts_otherwise_is_named(
     text = card.read_text()
     receipts = read_receipts(parquet)
     assert old in text
-    card.write_text(text.replace(old, new))
+    card.write_text(text.replace(old, new, 1))
     findings = ProblemsFound(Repairs(parquet))
     check_card(parquet, receipts, findings)
     problems = findings.problems()

@@ -4,6 +4,7 @@ strangers."""
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Sequence
@@ -454,6 +455,21 @@ def test_what_no_captioner_says_is_reported_before_a_weight_is_read(mine: Path, 
     assert expected in str(refused.value)
 
 
+@pytest.mark.parametrize("file", ["tokenizer.json", TOKENIZER, PROCESSOR, "generation_config.json"])
+@pytest.mark.parametrize("content", [b"[1]", b'{"a":' * 100_000], ids=["a list", "deep"])
+def test_damaged_files_are_reported(mine: Path, file: str, content: bytes) -> None:
+    (mine / file).write_bytes(content)
+    with pytest.raises(CounterfoilError):
+        load_captioner(f"local-dir:{mine}")
+
+
+def test_what_is_no_file_is_not_waited_for(mine: Path) -> None:
+    (mine / "tokenizer.json").unlink()
+    os.mkfifo(mine / "tokenizer.json")
+    with pytest.raises(UserError, match=r"has no tokenizer.json"):
+        describe_captioner(f"local-dir:{mine}")
+
+
 def test_a_tokenizer_opens_no_file_that_it_names(mine: Path, tmp_path: Path) -> None:
     expected = load_captioner(f"local-dir:{mine}").captions(noise(0))
     (tmp_path / "vocab.txt").write_text("secret\n")
@@ -478,8 +494,8 @@ def test_a_tokenizer_of_another_model_is_reported(mine: Path) -> None:
     ("template", "says"),
     [
         ("{{ 1/0 }}", "cannot be rendered"),
-        ("no image at all", "model"),
-        ("", "model"),
+        ("no image at all", "Found total 0 <image> tokens and 1 images"),
+        ("", "has no chat template"),
         ("{# " + "x" * 300_000 + " #}", "expected at most 200,000"),
     ],
     ids=["error", "no image", "empty", "long"],

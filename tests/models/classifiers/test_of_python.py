@@ -189,6 +189,15 @@ class TestTransforms:
             transform = eval(code, {"torchvision": torchvision, "T": transforms})
             assert transform(IMAGE).shape[0] == 3 and torch.is_floating_point(transform(IMAGE))
 
+    def test_torchvisions_are_torchvisions_and_imagenets_are_imagenets(self) -> None:
+        first, second, _ = (
+            eval(code, {"torchvision": torchvision, "T": transforms}) for code in USUAL_TRANSFORMS
+        )
+        preset = torchvision.models.ResNet50_Weights.DEFAULT.transforms()
+        assert torch.equal(first(IMAGE), preset(IMAGE))
+        assert second.transforms[-1].mean == pytest.approx(preset.mean)
+        assert second.transforms[-1].std == pytest.approx(preset.std)
+
     def test_a_module_of_timm_has_its_own(self) -> None:
         torch.manual_seed(0)
         module: Any = timm.create_model("test_vit", num_classes=5)

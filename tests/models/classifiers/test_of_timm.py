@@ -292,6 +292,8 @@ def test_a_part_that_is_no_mapping_is_refused(mine: Path, key: str, value: Any) 
         ({"pretrained_strict": False}, "pretrained_strict is set here"),
         ({"pretrained_cfg_overlay": {"file": "/etc/hostname"}}, "pretrained_cfg_overlay is set here"),
         ({"features_only": True}, "features_only is set here"),
+        ({"pruned": True}, "pruned is set here"),
+        ({"device": "cuda"}, "device is set here"),
         ({"depth": HUGE}, "expected a whole number from"),
         ({"drop_rate": float("nan")}, "expected a number from"),
         ({"channels": list(range(1000))}, "at most 64 values"),

@@ -301,6 +301,16 @@ def test_pickled_weights_are_never_read(mine: Path, tmp_path: Path, whole: bool)
     assert (tmp_path / "ran").exists()  # the attack is real
 
 
+def test_pickles_beside_safetensors_are_left_aside(mine: Path, tmp_path: Path) -> None:
+    for name in ("pytorch_model.bin", "adapter_model.bin", "training_args.bin"):
+        (mine / name).write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
+    (mine / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": str(tmp_path), "peft_type": "LORA"})
+    )
+    load_classifier(f"transformers:{mine}")
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("file", "named", "base"),
     [
