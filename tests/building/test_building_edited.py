@@ -115,9 +115,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("sources") / "photos", SCENES)
 
 
-def edited_build(source: Path, out: Path, *changes: str) -> BuildResult:
+def edited_build(source: Path, out: Path, *changes: str, workers: int = 1) -> BuildResult:
     settings = [*SETTINGS, f"source.dataset={source}", *changes]
-    return build("wardrobe-mini", out, overrides=settings, device="cpu", workers=1)
+    return build("wardrobe-mini", out, overrides=settings, device="cpu", workers=workers)
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +254,7 @@ def test_what_was_chosen_stands(
 
     with monkeypatch.context() as patched:
         patched.setattr(rows_to_edit, "in_drawn_order", never)
-        edited_build(source, again)
+        edited_build(source, again, workers=2)
         overrides = [f"source.dataset={source}"]
         result = regenerate(
             dataset[0], tmp_path / "made", overrides=overrides, device="cpu", workers=1

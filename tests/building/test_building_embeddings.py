@@ -4,7 +4,7 @@ is refused first."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from counterfoil.building import regenerate_dataset
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
@@ -23,6 +24,7 @@ from counterfoil.models.clip import load_clip
 from counterfoil.plan.layout import Sample
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store.reading import read_rows
+from driven import given_up
 from miniature_pipelines import EMBEDDING, kandinsky, stable_diffusion_1, stable_unclip
 from tiny_builds import images, published, tiny
 
@@ -66,10 +68,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(file: Path) -> Path:
+def built(file: Path) -> Iterator[Path]:
+    """Yield a build that was interrupted after its first shard and went on."""
     out = file.parent / "out"
+    with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 1):
+        tiny(out, *changes(file))
+    assert not (out / "manifest.json").exists()
     tiny(out, *changes(file))
-    return out
+    yield out
 
 
 def test_a_dataset_is_made_again_from_its_own_vectors_to_the_same_bytes(

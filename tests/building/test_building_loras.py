@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from counterfoil.building import regenerate_dataset
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds import maker_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.lacking import list_lacking
+from driven import given_up
 from miniature_pipelines import kandinsky
 from support.loras import saved_lora
 from tiny_builds import images, published, tiny
@@ -40,21 +43,29 @@ LEVELS = "prompts.shifts.in_the_snow.severity={by: lora, lora: slider, levels: [
 
 
 @pytest.fixture(scope="module")
-def built(file: Path) -> Path:
-    """Build with constant weights beside those of a shift."""
+def built(file: Path) -> Iterator[Path]:
+    """Yield an interrupted and resumed build with constant weights beside those of a shift."""
     out = file.parent / "out"
     loras = (f"generator.lora={{slider: {{path: {file}, scale: 0.1}}, always: {{path:"
         f" {file.parent}, scale: 0.02}}}}",
-             LEVELS, "output.rows_per_shard=8")  # fmt: skip
-    tiny(out, *loras, "prompts.shifts.pencil_sketch=null")
-    return out
+             LEVELS, "output.rows_per_shard=8", "prompts.shifts.pencil_sketch=null")  # fmt: skip
+    with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 1):
+        tiny(out, *loras)
+    assert not (out / "manifest.json").exists()
+    tiny(out, *loras)
+    yield out
 
 
-def test_a_dataset_is_whole_and_rendered_again(built: Path, file: Path) -> None:
+def test_the_whole_of_a_dataset_is_made_and_rendered_again(built: Path, file: Path) -> None:
     where = [f"generator.lora.slider.path={file}", f"generator.lora.always.path={file.parent}"]
     report = verify(built, rerender=6, device="cpu", overrides=where)
     assert report.problems == ()
     assert [row.outcome for row in report.rerendered] == ["identical bytes"] * 6
+    again = regenerate_dataset.regenerate(
+        built, built.with_name("again"), overrides=where, device="cpu", workers=1
+    )
+    assert again.comparison is not None and again.comparison.identical
+    assert published(built) == published(built.with_name("again"))
 
 
 def test_levels_are_of_the_shift_alone_and_the_constant_weights_of_every_image(

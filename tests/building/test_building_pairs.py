@@ -14,6 +14,7 @@ from counterfoil.recipe.schema_output import PAIRED_BY
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.reading import read_rows
 from support.built_rows import table_rows
+from support.measured import measured
 from tiny_builds import images, published, tiny
 
 BESIDE = "samples.pairs=attention"
@@ -119,3 +120,8 @@ def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None
     recut(copied, cut, tmp_path / "cut")
     assert paired_by(tmp_path / "cut") == paired_by(beside_base)
     assert verify(tmp_path / "cut").problems == ()
+
+
+def test_it_is_evaluated_in_pairs(beside_base: Path) -> None:
+    results = measured(beside_base, ["lab:resnet10t"], min_images_per_class=1).results
+    assert results.paired

@@ -91,7 +91,7 @@ def test_the_same_directory_comes_out_without_the_input_dataset(
     assert {"accepted", "low_object"} <= reasons, "the case must keep some and drop some"
     heard: list[BuildProgress] = []
     with listening(heard.append):
-        result = again(original, tmp_path / "again")
+        result = again(original, tmp_path / "again", workers=2)
     assert (heard[0].shards_done, heard[-1].shards_done, heard[-1].shards) == (
         0,
         result.shards,

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import counterfoil
 import warm
 from counterfoil.cli.main import app
-from counterfoil.evaluation.gate import UNDECIDED
+from counterfoil.evaluation.gate import FAILED, UNDECIDED
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import load_recipe
@@ -31,8 +31,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/continuous-integration.md"
 SOURCE = Path(counterfoil.__file__).parent
 MARK = "<!-- counterfoil gate -->"
-# A gate that fails ends the steps as one that is undecided does, without the warning.
-GATES = {0: ["accuracy(base) >= 1"], UNDECIDED: ["accuracy(base) >= 95"]}
+GATES = {
+    0: ["accuracy(base) >= 1"],
+    FAILED: ["drop(any) <= -90"],
+    UNDECIDED: ["accuracy(base) >= 95"],
+}
 # Writes its words, and the file that it sends, as a line; prints what `answer` holds.
 RECORDER = """#!{python}
 import json, pathlib, sys

@@ -133,7 +133,6 @@ WHOLE = {
     f"{HOW_TO}compare-models.md",
     f"{HOW_TO}draw-scenes.md",
     f"{HOW_TO}edit-photos.md",
-    f"{HOW_TO}evaluate.md",
     f"{HOW_TO}mend.md",
     f"{HOW_TO}mine.md",
     f"{HOW_TO}preprocessing.md",

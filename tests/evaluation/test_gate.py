@@ -383,6 +383,16 @@ def test_a_class_that_a_model_forgot_counts() -> None:
     assert drop.verdict == "pass"
 
 
+def test_a_misspelt_prefix_is_a_problem_of_its_line(tmp_path: Path) -> None:
+    (tmp_path / "gate.yaml").write_text(
+        "- advisery: drop(fog) <= 5\n- drup(fog) <= 5\n- drop(fog) <= 5\n"
+    )
+    problems = problems_of(lines_of, tmp_path / "gate.yaml")
+    first, second = (problem.partition("gate.yaml:")[2] for problem in problems)
+    assert first.startswith("1: advisery: drop(fog) <= 5: expected MEASURE") and "advisory" in first
+    assert second.startswith("2: drup(fog) <= 5: there is no measure 'drup'")
+
+
 def test_a_class_that_another_model_guesses_counts_in_a_drop() -> None:
     """Reports leave it out for all models. A gate judges one model, whatever is named beside it."""
     right = np.ones((2, 4, 50, 2), bool)

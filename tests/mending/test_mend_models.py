@@ -7,6 +7,7 @@ import csv
 import html
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,19 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
     assert 0 < (before["in_contexts"] or 0) < 1
 
 
+def test_arms_of_a_comparison_have_equal_numbers_a_class(world: World, mended: MendResult) -> None:
+    model = mended.mended.models[0]
+    name = name_of(world)
+    compared = [
+        model.variant(arm)
+        for arm in (name, f"class_name beside {name}", f"random_contexts beside {name}")
+    ]
+    assert {variant.images for variant in compared} == {IMAGES} and compared[
+        0
+    ].offered == 2 * IMAGES
+    assert [variant.of for variant in compared] == [None, name, name]
+
+
 def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
     document = mended.mended
     retrained = document.models[0].arms[0]
@@ -175,6 +189,16 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
     assert "test failures" not in mended.files["report"].read_text()
     _print(result)
     assert "test failures" in capsys.readouterr().out
+
+
+def test_the_curve_that_is_told_is_the_one_that_chose(world: World, mended: MendResult) -> None:
+    """`test_what_is_judged_chooses_nothing` shows that the curve is of discover rows alone."""
+    variant = mended.mended.models[0].variant(name_of(world))
+    allowed = [point for point in variant.curve if point.allowed]
+    assert [point.value for point in variant.curve] == list(GRID)
+    assert variant.within_bound and variant.lam in {point.value for point in allowed}
+    worst = {point.value: point.worst_context or 0.0 for point in allowed}
+    assert worst[variant.lam or 0.0] == max(worst.values())
 
 
 def test_the_folder_is_the_model_that_was_measured(world: World, mended: MendResult) -> None:
@@ -382,6 +406,44 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
             str(world.built),
             tmp_path / "no",
         )
+
+
+@pytest.mark.whole
+def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
+    world: World, mended: MendResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code_to_mend.py").write_text(
+        "from counterfoil.models.classifiers import load_classifier\n"
+        f"def made():\n    model = load_classifier({MODEL!r})\n    return model.module,"
+        " model.transform()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    words = (
+        f"mend --model python:code_to_mend:made --on {world.recipe} --with {world.built}"
+    ).split()
+    ran = succeed(
+        *words,
+        "--lambda",
+        "0,0.5,2",
+        "--save",
+        "best",
+        "--device",
+        "cpu",
+        "--out",
+        "own",
+    )
+    head = load_file("own/model-head.safetensors")
+    loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
+    assert np.allclose(head["weight"], loaded.weight, atol=1e-4) and np.allclose(
+        head["bias"], loaded.bias, atol=1e-4
+    )
+    assert "*-head.safetensors of own" in ran.output
+    page = (tmp_path / "own" / "report.html").read_text()
+    assert (
+        "its last layer alone is saved, in model-head.safetensors" in page
+        and "saved as a model" not in page
+    )
 
 
 def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None:

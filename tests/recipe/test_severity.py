@@ -116,6 +116,10 @@ def test_a_corruption_has_its_five_severities_as_levels() -> None:
             "prompts.shifts.at_night.severity={levels: [.5, .25]}",
         ),
         (
+            "prompts.shifts.at_night.severity.levels.raw invalid-value expected rising levels",
+            "prompts.shifts.at_night.severity={levels: [.5, .5]}",
+        ),
+        (
             "prompts.shifts.at_night.severity.levels.raw out-of-range",
             "prompts.shifts.at_night.severity={levels: [0, .5]}",
         ),

@@ -64,6 +64,11 @@ def started(folder: Path, make: Callable[[Path], Any]) -> InitResult:
         (coco_folder, "[x, y, width, height] in pixels, as COCO writes them", "coco"),
         (yolo_folder, "centre and size as shares of the image, as YOLO writes them", "coco"),
         (
+            metadata_folder("coco", "metadata.jsonl"),
+            "[x, y, width, height] in pixels, as COCO writes them",
+            "coco",
+        ),
+        (
             metadata_folder("yolo", "metadata.jsonl"),
             "centre and size as shares of the image, as YOLO",
             "yolo",

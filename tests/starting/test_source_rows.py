@@ -132,14 +132,16 @@ def test_a_dataset_of_the_hub_is_not_looked_at_and_check_says_so(tmp_path: Path)
     assert "its columns and its number of images are unchecked" in source.lacks[0].text
 
 
-def test_a_preview_says_how_many_images_it_has(tmp_path: Path) -> None:
-    """Take a limit that is no multiple of the number of classes."""
+@pytest.mark.parametrize(("limit", "real"), [(60, 11), (10, 8)])
+def test_a_preview_says_how_many_images_it_has(tmp_path: Path, limit: int, real: int) -> None:
+    """Take a limit above what the folder has, and one that is no multiple of the number of
+    classes."""
     recipe = of_classes(tmp_path)
-    words = ["--limit", "10", "--workers", "1", "--out", str(tmp_path / "built")]
+    words = ["--limit", str(limit), "--workers", "1", "--out", str(tmp_path / "built")]
     done = CliRunner().invoke(app, ["build", str(recipe), *words])
     counts = Counter(row["shift"] for row in read_rows(tmp_path / "built", ["shift"]))
-    assert counts == {"base": 8, "fog": 8}
-    sentence = "A preview of 8 images a shift."
+    assert counts == {"base": real, "fog": real}
+    sentence = f"A preview of {real} images a shift."
     for text in (
         done.output,
         *((tmp_path / "built" / page).read_text() for page in ("README.md", "index.html")),

@@ -432,6 +432,17 @@ def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(
     ]
 
 
+def test_of_very_many_candidates_the_counts_are_true_too(
+    finished: Path, looked_at: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("counterfoil.reviewing.calibrate_dataset.MOST_CANDIDATES", 319)
+    page = looked_at(finished)
+    now = press(page, "shift-snow", *("ArrowRight",) * 9)
+    expected = accepted(finished, {"snow": now, "rain": 0.2}, lambda row: 0.2)
+    assert at_a_glance(page) == {shift: expected[shift] for shift in ("snow", "rain")}
+    assert page.locator('[data-slider="object"]').count() == 0
+
+
 def data_of(page: str) -> dict:
     match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert match

@@ -184,6 +184,24 @@ def test_each_label_is_measured_on_the_images_that_know_it(
             assert mean == pytest.approx(np.mean(numbers), abs=1e-9)
 
 
+def test_an_unknown_label_is_no_failure_in_the_browser(evaluation: Evaluation) -> None:
+    page = evaluation.files["failures"].read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    table = {row["key"]: row for row in pq.read_table(evaluation.files["predictions"]).to_pylist()}
+    model = evaluation.results.models[0].name
+    shown = [
+        (data["keys"][image], data["classes"][data["class"][image]]["id"])
+        for image in data["failures"]
+    ]
+    failed = [
+        (key, label)
+        for key, row in table.items()
+        for label in (*row[f"missed.{model}"], *row[f"wrongly_given.{model}"])
+    ]
+    assert sorted(shown) == sorted(failed) and failed
+    assert not any(label in table[key]["unknown_conditions"] for key, label in shown)
+
+
 def test_counts_and_labels_that_are_in_no_mean_are_named(evaluation: Evaluation) -> None:
     assert [label.name for label in evaluation.results.groups[0].left_out] == ["hernia"]
     page = evaluation.files["report"].read_text()

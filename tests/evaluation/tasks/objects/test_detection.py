@@ -760,6 +760,15 @@ def test_results_of_detectors_are_stored_in_the_dataset_and_shown_on_its_card(
         assert words not in card, words
 
 
+def test_the_dataset_is_whole_and_renders_again(built: Path) -> None:
+    source = f"source.dataset={built.parent / 'coco'}"
+    report = verify(built, rerender=2, overrides=[source])
+    assert (
+        not report.problems
+        and [row.outcome for row in report.rerendered] == ["identical bytes"] * 2
+    )
+
+
 def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
     subject = open_objects(open_dataset(built))
     stored = {

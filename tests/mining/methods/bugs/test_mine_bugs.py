@@ -29,8 +29,10 @@ from small_search import (
 )
 
 from bugs_proof.paper_table import recount
+from counterfoil.building.build_dataset import build
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mining.findings import SHORTENED_TO, Findings
 from counterfoil.mining.findings_layer import layer_of, mined_shift, seed_for, shifts_layer
@@ -41,7 +43,8 @@ from counterfoil.plan.estimate import format_quotas, judged_quotas
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
-from counterfoil.store.reading import read_rows
+from counterfoil.store.reading import read_receipts, read_rows, read_shard
+from counterfoil.store.rows import TableForm
 from tiny_builds import TINY
 
 # (class id, index) → whether the target is wrong, by shift: the base is "base".
@@ -265,6 +268,31 @@ def test_of_the_descriptions_compared_the_likeliest_was_taken(
         beside = [row for row in rows if row["cluster"] == taken["cluster"]]
         assert len(beside) > 1 and taken["cluster"].partition("_")[0] == finding.classes[0]
         assert max(score(row) for row in beside if row["pieces"] == taken["pieces"]) == score(taken)
+
+
+def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of_one(
+    findings: Findings,
+) -> None:
+    by_name = {finding.name: finding for finding in findings.findings}
+    base = {cls.name: cls.errors for cls in findings.classes}
+    for finding in findings.findings:
+        if finding.origin == "shortened":
+            whole = by_name[finding.about["shortened_from"]]
+            assert whole.origin == "found" and len(finding.caption.split()) < len(
+                whole.caption.split()
+            )
+        else:
+            assert (
+                finding.about["described"]
+                and len(finding.about["described"]) <= base[finding.class_names[0]]
+            )
+            assert {key.rpartition("/")[0] for key in finding.about["described"]} == {"rounds/01"}
+    hypotheses = [finding for finding in findings.findings if finding.origin == "found"]
+    reasons = {cls.name: cls.reason for cls in findings.classes}
+    # Each audited class has a hypothesis, a cluster without a description, or a reason.
+    told = {hypothesis.class_names[0] for hypothesis in hypotheses}
+    told.update(untested.words.partition(":")[0] for untested in findings.not_tested)
+    assert all(name in told or reason for name, reason in reasons.items())
 
 
 def test_what_was_asked_is_kept_as_a_recipe(small_search: Path) -> None:
@@ -513,3 +541,32 @@ def test_check_prices_it(tmp_path: Path) -> None:
         " at the failure rates in mined_from (25 %), a kept image takes about 4 candidates that"
         " pass the screen, and a cell about 8; 1 of 2 shifts give no rate."
     )
+
+
+@pytest.mark.whole
+def test_it_builds_and_rows_hold_what_the_judge_answered(tmp_path: Path) -> None:
+    recipe = write_layer(tmp_path)
+    build(tmp_path / "adversarial.yaml", tmp_path / "d", device="cpu", workers=1)
+    form = TableForm.of(recipe)
+    columns = ["shift", "class_id", "reason", *form.added]
+    rows = [
+        row
+        for receipt in read_receipts(tmp_path / "d")
+        for row in read_shard(tmp_path / "d", receipt, columns, "candidates", form)
+        if row["shift"] != "base"
+    ]
+    cells = {(row["shift"], row["class_id"]) for row in rows}
+    assert cells == {("red_hard", "00"), ("red_hard", "05"), ("snow_hard", "08")}
+    kept = dict.fromkeys(cells, 0)
+    for row in rows:
+        assert row["resnet10t_answer"] is not None and row["resnet10t_right"] in (True, False)
+        assert (row["reason"] in ("accepted", "surplus")) == (row["resnet10t_right"] is False)
+        kept[row["shift"], row["class_id"]] += row["reason"] == "accepted"
+    assert sum(kept.values()) and max(kept.values()) <= 2
+    assert verify(tmp_path / "d").problems == ()
+    card = (tmp_path / "d" / "README.md").read_text()
+    assert "## Chosen because a model failed" in card and f"**: `{TARGET}`." in card
+    [transfer] = evaluate(
+        tmp_path / "d", [TARGET, "lab:resnet14t"], device="cpu", out=tmp_path / "out"
+    ).transfer
+    assert transfer.images == sum(kept.values())
