@@ -232,7 +232,7 @@ def test_predictions_that_are_no_labels_are_no_silent_zero(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("first", "second", "sentence"),
     [
         ((0.0, 1.0), (0.3, 0.9), "Scores of the first are 0 or 1, those of the second lie between"),
         ((0.3, 0.9), (30.0, 90.0), "of the second lie between 30 and 90"),
@@ -243,16 +243,16 @@ def test_predictions_that_are_no_labels_are_no_silent_zero(tmp_path: Path) -> No
     ],
 )
 def test_scores_of_two_measures_or_scales_are_not_compared_in_silence(
-    first: Sequence[float], second: Sequence[float], said: str | None, tmp_path: Path
+    first: Sequence[float], second: Sequence[float], sentence: str | None, tmp_path: Path
 ) -> None:
     files = []
     for name, scores in (("a.csv", first), ("b.csv", second)):
         rows = [{"id": str(number), "score": scores[number % 2]} for number in range(12)]
         files.append(written(tmp_path, name, rows))
     comparison = counterfoil.compare(*files)
-    assert comparison.unlike_scores == (said is not None)
+    assert comparison.unlike_scores == (sentence is not None)
     text = " ".join(comparison.sentences)
-    assert (said or "") in text
+    assert (sentence or "") in text
     assert ("one measure on one scale" in text) == comparison.unlike_scores
 
 

@@ -24,8 +24,20 @@ from support.images import encoded
 from support.refusals import refuses
 from support.tables import image_table, parquet_folder
 
-BAG = RecipeClass("bag", "hand bag", 0, 8, ())
-SANDAL = RecipeClass("00", "sandal", 1, 5, ())
+BAG = RecipeClass(
+    "bag",
+    "hand bag",
+    0,
+    8,
+    (),
+)
+SANDAL = RecipeClass(
+    "00",
+    "sandal",
+    1,
+    5,
+    (),
+)
 BOTH = (BAG, SANDAL)
 
 

@@ -155,7 +155,16 @@ def bomb() -> bytes:
             struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
         )
 
-    header = struct.pack(">IIBBBBB", 10_000, 10_000, 8, 0, 0, 0, 0)
+    header = struct.pack(
+        ">IIBBBBB",
+        10_000,
+        10_000,
+        8,
+        0,
+        0,
+        0,
+        0,
+    )
     data = zlib.compress(bytes(10_001))
     return (
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
@@ -197,7 +206,13 @@ def test_unfit_masks_are_refused_before_any_image_is_made(tmp_path: Path, name: 
     (folder / "masks" / "001.png").write_bytes(content)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.format(folder=folder))
-    (shown,) = problems_of(build, recipe, tmp_path / "built", device="cpu", workers=1)
+    (shown,) = problems_of(
+        build,
+        recipe,
+        tmp_path / "built",
+        device="cpu",
+        workers=1,
+    )
     assert (shown.code, shown.path) == ("invalid-mask", "source.masks")
     assert problem in shown
     assert "row 1" in shown

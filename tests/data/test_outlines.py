@@ -22,7 +22,13 @@ from support.refusals import refuses
 
 
 def pixels_of(segmentation: Any, size: tuple[int, int]) -> np.ndarray:
-    return drawn([inside_of(segmentation, size)], [1], [False], size, 0)
+    return drawn(
+        [inside_of(segmentation, size)],
+        [1],
+        [False],
+        size,
+        0,
+    )
 
 
 def polygons(rng: np.random.Generator, size: tuple[int, int], form: int) -> list[list[float]]:
@@ -62,11 +68,23 @@ def test_the_smallest_lies_above_and_crowds_below() -> None:
     size = (20, 20)
     outlines = [square(4, 4, 4), square(0, 0, 12), square(2, 2, 10), square(4, 4, 4)]
     insides = [inside_of(outline, size) for outline in outlines]
-    read = drawn(insides, [0, 1, 2, 3], [False, False, True, False], size, 9)
+    read = drawn(
+        insides,
+        [0, 1, 2, 3],
+        [False, False, True, False],
+        size,
+        9,
+    )
     assert read[5, 5] == 3  # the later of two equal squares
     assert read[1, 1] == read[10, 10] == 1  # above the crowd
     assert read[19, 19] == 9
-    alone = drawn(insides[2:3], [2], [True], size, 9)
+    alone = drawn(
+        insides[2:3],
+        [2],
+        [True],
+        size,
+        9,
+    )
     assert set(np.unique(alone).tolist()) == {9, 255}
 
 
@@ -108,7 +126,13 @@ def test_work_is_bounded() -> None:
     size = (9_000, 9_000)
     inside = inside_of([[0, 0, 9_000, 0, 9_000, 9_000, 0, 9_000]], size)
     with refuses("invalid-outline", "", "100 outlines"):
-        drawn([inside] * 100, [0] * 100, [False] * 100, size, 0)
+        drawn(
+            [inside] * 100,
+            [0] * 100,
+            [False] * 100,
+            size,
+            0,
+        )
 
 
 def recipe_of(folder: Path, *changes: str) -> Recipe:

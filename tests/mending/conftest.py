@@ -38,7 +38,14 @@ def mended(world: World, once_a_run: Once) -> MendResult:
     """Return the ResNet mended with contexts and with balanced groups. Read only."""
 
     def make(out: Path) -> None:
-        mend_scenes(world, out, world.using, lambdas=GRID, effects=True, save="best")
+        mend_scenes(
+            world,
+            out,
+            world.using,
+            lambdas=GRID,
+            effects=True,
+            save="best",
+        )
 
     folder = once_a_run("mended-scenes", make)
     names = {"table": "mend.csv", "report": "report.html", "document": "mend.json"}

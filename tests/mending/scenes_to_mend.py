@@ -218,4 +218,11 @@ def mend_scenes(
     world: World, out: Path, using: str | list[str] | None = None, **options: Any
 ) -> MendResult:
     """Mend the ResNet with the world's dataset, or with others."""
-    return mend(MODEL, world.recipe, using or str(world.built), out, device="cpu", **options)
+    return mend(
+        MODEL,
+        world.recipe,
+        using or str(world.built),
+        out,
+        device="cpu",
+        **options,
+    )

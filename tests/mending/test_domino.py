@@ -34,7 +34,13 @@ def test_a_planted_cluster_of_errors_is_found_on_rows_that_it_was_not_fitted_on(
     settings: DominoSettings,
 ) -> None:
     features, labels, predictions, members = planted(0)
-    slices = fit_domino(features, labels, predictions, settings, seed=0)
+    slices = fit_domino(
+        features,
+        labels,
+        predictions,
+        settings,
+        seed=0,
+    )
     other = planted(1)
     scores = slices.scores(*other[:3])
     assert scores.shape == (len(other[0]), settings.slices)
@@ -71,7 +77,13 @@ def test_without_labels_and_predictions_it_is_scikit_learns_mixture() -> None:
     plain = DominoSettings(
         components=4, label_weight=0, prediction_weight=0, principal=5, tolerance=0.0, steps=12
     )
-    ours = fit_domino(features, labels, predictions, plain, seed=0)
+    ours = fit_domino(
+        features,
+        labels,
+        predictions,
+        plain,
+        seed=0,
+    )
     start = fit_domino(features, labels, predictions, replace(plain, steps=0), seed=0).mixture
     reference = GaussianMixture(
         4, covariance_type="diag", tol=0.0, max_iter=12, reg_covar=plain.minimum,
@@ -112,7 +124,13 @@ def test_the_same_rows_and_seed_give_the_same_slices() -> None:
 
 def test_slices_are_ordered_by_how_wrong_they_are() -> None:
     features, labels, predictions, _ = planted(2)
-    slices = fit_domino(features, labels, predictions, DominoSettings(), seed=0)
+    slices = fit_domino(
+        features,
+        labels,
+        predictions,
+        DominoSettings(),
+        seed=0,
+    )
     excess = (slices.mixture.predictions - slices.mixture.labels).max(1)
     assert np.all(np.diff(excess[slices.kept]) <= 0)
     assert excess[slices.kept[-1]] >= np.delete(excess, slices.kept).max()

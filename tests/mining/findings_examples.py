@@ -54,7 +54,13 @@ COAT = 4
 def rate(failures: int, rows: int, units: int | None = None, width: float = 0.09) -> Rate:
     share = failures / rows
     interval = (max(0.0, share - width), min(1.0, share + width))
-    return Rate(rows, rows if units is None else units, failures, share, interval)
+    return Rate(
+        rows,
+        rows if units is None else units,
+        failures,
+        share,
+        interval,
+    )
 
 
 def finding(
@@ -249,7 +255,13 @@ def log_e(failing: int, discordant: int) -> float:
 
 def drawn_rate(failures: int, rows: int) -> Rate:
     low, high = beta.ppf((0.025, 0.975), (failures + 0.5, failures + 0.5), rows - failures + 0.5)
-    return Rate(rows, rows, failures, failures / rows, (float(low), float(high)))
+    return Rate(
+        rows,
+        rows,
+        failures,
+        failures / rows,
+        (float(low), float(high)),
+    )
 
 
 def _looks(pairs: int, failing: int, rescued: int) -> tuple[SequentialLook, ...]:
@@ -317,7 +329,14 @@ def pair_finding(
 
     def piece(key: str, score: float, failed: bool) -> Evidence:
         answered = "sneaker" if failed else CLASSES[label]
-        return Evidence(key, score, failed, "rendered", CLASSES[label], answered)
+        return Evidence(
+            key,
+            score,
+            failed,
+            "rendered",
+            CLASSES[label],
+            answered,
+        )
 
     described = [piece(key, 1 - at / 20, at % 3 < 2) for at, key in enumerate(keys[:20])]
     base = [piece(key, 1 - at / 20, at in (1, 6)) for at, key in enumerate(bases[:10])]
@@ -367,7 +386,13 @@ def pair_finding(
 def drawn_example() -> Findings:
     """Return 3 confirmed findings (found, shortened, tried by hand), 5 others, a class left out and
     one never drawn."""
-    estimate = StoppedEstimate(20, 34, True, 19 / 33, (0.39, 0.74))
+    estimate = StoppedEstimate(
+        20,
+        34,
+        True,
+        19 / 33,
+        (0.39, 0.74),
+    )
     sandal = pair_finding(
         "sandal_snow", DRAWN_SANDAL, "sandal in the snow", (64, 4, 35, 2), "confirmed",
         fresh=FreshPairs(300, 18, 126, 9, 320, "rounds/05"),

@@ -273,8 +273,10 @@ def test_an_architecture_that_timm_does_not_know_is_refused(mine: Path, value: A
     ],
 )
 def test_names_of_outputs_that_are_no_text_are_refused(mine: Path, value: Any) -> None:
-    place = r"\.2" if len(value) == 3 else r"(\.\d)?"
-    with pytest.raises(UserError, match=rf"label_names{place}: found .*, expected .*") as refused:
+    position = r"\.2" if len(value) == 3 else r"(\.\d)?"
+    with pytest.raises(
+        UserError, match=rf"label_names{position}: found .*, expected .*"
+    ) as refused:
         describe_classifier(change(mine, label_names=value))
     refused.value.problems[0].encode()
 

@@ -70,7 +70,14 @@ def answers_of(
             SimpleNamespace(classifier=classifier, class_map=class_map, predictions=predictions)
         )
     asking = Asking(ChosenModels(CLASSES), "cpu", 1)
-    return AllAnswers.of(subject, scored, 1, 0, asking, ())
+    return AllAnswers.of(
+        subject,
+        scored,
+        1,
+        0,
+        asking,
+        (),
+    )
 
 
 def test_shares_and_differences_are_those_of_plain_loops() -> None:

@@ -108,7 +108,15 @@ def answers_of(
             SimpleNamespace(classifier=classifier, class_map=class_map, predictions=predictions)
         )
     asking = Asking(ChosenModels(CLASSES), "cpu", 1)
-    return AllAnswers.of(subject, scored, 1, 0, asking, (), refused)
+    return AllAnswers.of(
+        subject,
+        scored,
+        1,
+        0,
+        asking,
+        (),
+        refused,
+    )
 
 
 def judge(

@@ -149,7 +149,14 @@ def assert_drop_names_its_classes(result: Evaluation, model: str, shift: str) ->
 def of_shift(
     name: str, value: float, low: float | None, high: float | None, note: str = ""
 ) -> ResultRow:
-    return ResultRow("drop", group=name, value=value, low=low, high=high, note=note)
+    return ResultRow(
+        "drop",
+        group=name,
+        value=value,
+        low=low,
+        high=high,
+        note=note,
+    )
 
 
 # Drops → what a headline may say of them.

@@ -162,7 +162,13 @@ def test_timms_order_of_folders_is_named(tmp_path: Path) -> None:
     names = ("1", "2", "10", "11")
     images = save_folders(tmp_path / "images", names, 12)
     model = save_trained(tmp_path / "model", names, names)  # as timm sorts them
-    result = evaluate(images, model, device="cpu", out=tmp_path / "out", class_order="position")
+    result = evaluate(
+        images,
+        model,
+        device="cpu",
+        out=tmp_path / "out",
+        class_order="position",
+    )
     (warning,) = answer_warnings(result.results)
     assert (
         "look to be in timm's order of the class names: 100.0 % of images are right if output 1 is"

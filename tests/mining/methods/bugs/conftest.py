@@ -28,6 +28,12 @@ def tried(small_search: Path, once_a_run: Callable[[str, Callable[[Path], object
     def make(out: Path) -> None:
         shutil.copytree(small_search, out)
         with described_images(fail=True):
-            try_descriptions(out, [AT_NIGHT], "sandal", device="cpu", workers=1)
+            try_descriptions(
+                out,
+                [AT_NIGHT],
+                "sandal",
+                device="cpu",
+                workers=1,
+            )
 
     return once_a_run("tried-bugs", make)

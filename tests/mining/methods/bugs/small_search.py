@@ -198,13 +198,28 @@ WRITTEN = (
 
 def searched(out: Path, *sets: str, target: str = TARGET, **more: Any) -> MineResult:
     overrides = [*DRAWN, *SEARCHED, *sets]
-    return mine(RECIPE, out, overrides=overrides, target=target, device="cpu", workers=1, **more)
+    return mine(
+        RECIPE,
+        out,
+        overrides=overrides,
+        target=target,
+        device="cpu",
+        workers=1,
+        **more,
+    )
 
 
 def run_of(fdr: float = 0.1, **settings: Any) -> MiningRun:
     """Return a run of the method with other `settings` than its defaults."""
     chosen = BugsSettings.model_validate({"captioner": "lab:captioner"} | settings)
-    return MiningRun(load_recipe(RECIPE), Mine(method="bugs", fdr=fdr), chosen, RECIPE, (), Path())
+    return MiningRun(
+        load_recipe(RECIPE),
+        Mine(method="bugs", fdr=fdr),
+        chosen,
+        RECIPE,
+        (),
+        Path(),
+    )
 
 
 def findings_of(folder: Path) -> Findings:

@@ -167,7 +167,13 @@ def test_a_recipe_without_a_target_or_of_another_method_says_what_is_missing(
     with pytest.raises(UserError, match=r"mine\.target is not set"):
         mine(RECIPE, tmp_path, device="cpu")
     with pytest.raises(UserError, match=r"mine\.settings\.captioner: missing"):
-        mine("wardrobe-mini", tmp_path, method="bugs", target=TARGET, device="cpu")
+        mine(
+            "wardrobe-mini",
+            tmp_path,
+            method="bugs",
+            target=TARGET,
+            device="cpu",
+        )
     assert left_in(tmp_path) == []
 
 
@@ -249,7 +255,14 @@ def test_failures_that_make_no_cluster_are_told() -> None:
         tuple(keys), np.zeros(4, dtype=np.int64), failed, np.ones(4, dtype=np.int64)
     )
     run = run_of(seeds=("validation",))
-    search = search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, run, seeds)
+    search = search_bugs(
+        [SANDAL_CLASS],
+        world.draw,
+        world.look,
+        world.describe,
+        run,
+        seeds,
+    )
     assert [audit.reason for audit in search.baseline] == [
         "1 of its images of mine.settings.seeds fails, but a cluster needs 2"
         " (mine.settings.fewest_failures)"

@@ -86,7 +86,13 @@ def test_a_part_that_is_too_small_joins_the_nearest_of_its_answer() -> None:
 
 def test_the_most_central_row_comes_first() -> None:
     features = cloud(np.random.default_rng(5), 15)
-    ((rows, _),) = cluster_failures(features, np.zeros(15, np.int64), most=1, least=10, seed=0)
+    ((rows, _),) = cluster_failures(
+        features,
+        np.zeros(15, np.int64),
+        most=1,
+        least=10,
+        seed=0,
+    )
     means = features.astype(np.float64) @ features.mean(axis=0)
     assert rows.tolist() == np.argsort(-means).tolist()
 
@@ -106,7 +112,13 @@ def test_three_images_again_and_again_are_three_parts() -> None:
 
 
 def test_three_rows_that_all_differ_are_no_error() -> None:
-    clusters = cluster_failures(np.eye(3, 8), np.zeros(3, dtype=np.int64), most=4, least=1, seed=0)
+    clusters = cluster_failures(
+        np.eye(3, 8),
+        np.zeros(3, dtype=np.int64),
+        most=4,
+        least=1,
+        seed=0,
+    )
     assert sorted(row for rows, _ in clusters for row in rows.tolist()) == [0, 1, 2]
 
 

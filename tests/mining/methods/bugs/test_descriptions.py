@@ -566,7 +566,13 @@ def test_words_that_are_no_background_tell_nothing_and_those_that_all_are_say_so
 
 
 def search_in(world: World) -> BugSearch:
-    return search_bugs([SANDAL_CLASS], world.draw, world.look, world.describe, run_of())
+    return search_bugs(
+        [SANDAL_CLASS],
+        world.draw,
+        world.look,
+        world.describe,
+        run_of(),
+    )
 
 
 def failing_where(places: Mapping[str, float], colours: Mapping[str, float]) -> World:

@@ -290,9 +290,9 @@ def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of
     hypotheses = [finding for finding in findings.findings if finding.origin == "found"]
     reasons = {cls.name: cls.reason for cls in findings.classes}
     # Each audited class has a hypothesis, a cluster without a description, or a reason.
-    told = {hypothesis.class_names[0] for hypothesis in hypotheses}
-    told.update(untested.words.partition(":")[0] for untested in findings.not_tested)
-    assert all(name in told or reason for name, reason in reasons.items())
+    named_classes = {hypothesis.class_names[0] for hypothesis in hypotheses}
+    named_classes.update(untested.words.partition(":")[0] for untested in findings.not_tested)
+    assert all(name in named_classes or reason for name, reason in reasons.items())
 
 
 def test_what_was_asked_is_kept_as_a_recipe(small_search: Path) -> None:

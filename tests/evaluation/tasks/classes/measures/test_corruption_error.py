@@ -49,7 +49,13 @@ def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = ["extends: wardrobe-corrupt", "name: all-kinds", "prompts:", "  shifts:", *shifts]
     recipe.write_text("\n".join(lines) + "\n")
     overrides = [f"source.classes={CLASSES}", "samples.candidates=2", "evaluate.models=null"]
-    counterfoil.build(recipe, folder / "set", overrides=overrides, workers=1, device="cpu")
+    counterfoil.build(
+        recipe,
+        folder / "set",
+        overrides=overrides,
+        workers=1,
+        device="cpu",
+    )
     return folder / "set"
 
 

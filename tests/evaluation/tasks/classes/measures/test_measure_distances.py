@@ -289,7 +289,13 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(
 ) -> None:
     dataset = build_colours(tmp_path / "dataset", f"samples.candidates={EACH}", image=picture)
     options: Any = {"device": "cpu", "into_card": True, "reference": False}
-    result = evaluate(dataset, [model], distances=model, against=photos, **options)
+    result = evaluate(
+        dataset,
+        [model],
+        distances=model,
+        against=photos,
+        **options,
+    )
     assert verify_files(dataset) == []
     text = (dataset / "README.md").read_text()
     section = text.partition("## Distance to the source")[2].partition("\n## ")[0]
@@ -337,7 +343,13 @@ def test_mistakes_are_reported_before_a_model_is_scored(
     noisy_dataset: Path, model: str, tmp_path: Path, options: dict, word: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        evaluate(noisy_dataset, [model], out=tmp_path, device="cpu", **options)
+        evaluate(
+            noisy_dataset,
+            [model],
+            out=tmp_path,
+            device="cpu",
+            **options,
+        )
     assert word in str(caught.value)
 
 
@@ -351,7 +363,13 @@ def test_clip_is_a_recipes(photos: Path, model: str, tmp_path: Path) -> None:
 def test_images_of_one_noise_are_one_unit(noisy_dataset: Path) -> None:
     from counterfoil.evaluation.dataset import open_subject
 
-    subject = open_subject(noisy_dataset, None, None, None, {})
+    subject = open_subject(
+        noisy_dataset,
+        None,
+        None,
+        None,
+        {},
+    )
     units = measure_distances._subject_units(subject)
     pairs = [key.partition("_")[2] for key in subject.keys]
     assert len(np.unique(units)) == len(set(pairs)) == 3 * EACH

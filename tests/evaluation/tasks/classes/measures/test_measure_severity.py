@@ -212,7 +212,13 @@ def test_an_image_without_its_pair_makes_no_interval_narrower_where_pairs_agree(
         present[bases:, 0] = False
         groups, scenes = np.nonzero(present.T)
         _, rows = measured(answered_of(subject_of(present, labels, indices), right[scenes, groups]))
-        drop = rows.estimate("severity_drop", model="m0", group="fog", class_id="00", at="0.25")
+        drop = rows.estimate(
+            "severity_drop",
+            model="m0",
+            group="fog",
+            class_id="00",
+            at="0.25",
+        )
         low, _, high = interval_of(drop)
         widths.append(high - low)
     assert 0.08 < widths[0] <= widths[1]
@@ -224,7 +230,13 @@ def test_a_class_with_one_trajectory_has_drops() -> None:
         subject_of(present, np.arange(3), np.zeros(3, np.int64)), np.ones((18, 1), bool)
     )
     _, rows = measured(answered)
-    row = rows.one("severity_drop", model="m0", group="fog", class_id="01", at="1")
+    row = rows.one(
+        "severity_drop",
+        model="m0",
+        group="fog",
+        class_id="01",
+        at="1",
+    )
     assert row is not None and row.value == 0 and row.low is not None and row.low < -0.5
 
 

@@ -51,7 +51,13 @@ def test_it_is_in_results_tables_report_and_gate(
         "device": "cpu",
         "reference": False,
     }
-    evaluation = evaluate(weather, "lab:resnet10t", out=tmp_path / "out", gate=gate, **options)
+    evaluation = evaluate(
+        weather,
+        "lab:resnet10t",
+        out=tmp_path / "out",
+        gate=gate,
+        **options,
+    )
     number = evaluation.number(NAME, group="clear", class_id="")
     low, value, high = interval_of(number)
     assert 0 < low <= value <= high

@@ -129,7 +129,13 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
         for index, blind in enumerate([(), (0,), (1,), (2,), (0, 1), (1, 2)])
     }
     dataset = build_colours(folder / "dataset", IMAGENET_CLASSES)
-    return evaluate(dataset, models, device="cpu", out=folder / "out", reference=False)
+    return evaluate(
+        dataset,
+        models,
+        device="cpu",
+        out=folder / "out",
+        reference=False,
+    )
 
 
 def test_an_evaluation_of_imagenet_classes_stands_beside_the_published_lines(
