@@ -386,11 +386,12 @@ def test_rows_without_a_mark_of_their_own_are_those_that_datasets_reads(tmp_path
 
 def test_formats_that_are_read_become_rows(tmp_path: Path) -> None:
     folder = tmp_path / "photos"
-    (folder / "mug").mkdir(parents=True)
+    draw(folder, "star/1.png")
+    (folder / "mug").mkdir()
     for ending in ("png", "jpg", "webp", "bmp", "gif", "tiff", "avif", "ppm"):
         Image.new("RGB", (8, 8), (200, 10, 10)).save(folder / "mug" / f"1.{ending}")
     images = labelled_source(folder)
-    pictures = [images.decoded(image) for _, image in images.images()]
+    [*pictures, _] = [images.decoded(image) for _, image in images.images()]
     assert len(pictures) == 8
     for picture in pictures:
         assert picture is not None and picture.size == (8, 8) and picture.getpixel((4, 4))[0] > 180  # type: ignore[index]
