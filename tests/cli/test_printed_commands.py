@@ -516,8 +516,9 @@ def run(line: str) -> None:
 def test_the_commands_of_a_page_run_as_they_are_printed(
     page: str, stock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of pages that run before a release alone, `test_a_line_that_does_not_run_here_is_a_command`
-    parses the lines, and `test_first_hour.py` runs the steps of draw-scenes.md."""
+    """Run the commands of a page. Lines of pages that run only before a release are parsed by
+    `test_a_line_that_does_not_run_here_is_a_command`; `test_first_hour.py` runs the steps of
+    draw-scenes.md."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BROWSER", "true")
     monkeypatch.setattr(webbrowser, "open", visited)

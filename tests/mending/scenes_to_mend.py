@@ -210,7 +210,7 @@ class World:
 
     @property
     def using(self) -> list[str]:
-        """What `mended` learns from."""
+        """The names of the images that `mended` learns from."""
         return [str(self.built), "dfr:clip", "dfr:place"]
 
 

@@ -1,4 +1,4 @@
-"""What the checks of the house read in Python files. Each file is parsed once a run."""
+"""Facts of Python files for the checks of the house. Each file is parsed once a run."""
 
 from __future__ import annotations
 

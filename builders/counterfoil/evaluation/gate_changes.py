@@ -126,21 +126,16 @@ def _beside_stored(task: Task, results: Results, models: Sequence[str]) -> Itera
     subject = task.subject
     if subject.directory is None:
         return
+    nothing = f"Nothing is compared with the results that the dataset stores ({EVALUATED.path}):"
     try:
         stored = read_results(subject.directory, subject.content)
     except UserError:
-        yield (
-            f"Nothing is compared with the results that the dataset stores ({EVALUATED.path}): this"
-            " version of Counterfoil does not read them."
-        )
+        yield f"{nothing} this version of Counterfoil does not read them."
         return
     if stored is None:
         return
     if stored.lead != results.lead:
-        yield (
-            f"Nothing is compared with the results that the dataset stores ({EVALUATED.path}): they"
-            f" measure {stored.lead}, and these {results.lead}."
-        )
+        yield f"{nothing} they measure {stored.lead}, and these {results.lead}."
         return
     by_name = {facts.name: facts for facts in stored.models}
     public = with_public_names(results)

@@ -272,7 +272,7 @@ def answer_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
 
 def _accuracy_below_chance(results: Results, model: ModelFacts) -> Estimate | None:
     """Return a model's accuracy on the base (or in the first group), with Wilson's interval, if
-    guessing is that low once in ten thousand times; else None."""
+    guessing would be as low less than once in ten thousand times; else None."""
     if not results.groups:
         return None
     group = results.base or results.groups[0].name

@@ -203,7 +203,7 @@ def build(
 
 @dataclass(frozen=True)
 class DescribedDataset:
-    """What a card says of a dataset whose files were never written: no figure, hash or stack."""
+    """The card of a dataset whose files were never written, without figures, hashes and stack."""
 
     readme: str
     croissant: str
