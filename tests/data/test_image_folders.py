@@ -247,6 +247,7 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
     ("names", "code", "words"),
     [
         (["1.png", "2.png"], "missing-label", ["photos: "]),
+        ([*numbered("mug", "star"), "cover.png"], "missing-label", ["1 image lies", "cover.png"]),
         (
             [*numbered("train/mug", "test/mug"), "train/7.png"],
             "missing-label",
@@ -263,6 +264,11 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
             ["2 images lie", "extra/"],
         ),
         (numbered("val/mug", "dev/mug"), "unclear-split", ["'validation'", "val/", "dev/"]),
+        (
+            numbered("mug/train", "mug/test", "star/train"),
+            "unclear-split",
+            ["3 folders", "mug/test/"],
+        ),
         (numbered("seg_train/seg_train/mug", "seg_pred"), "unclear-split", ["'seg_train'"]),
         (
             numbered("STRASSE", "Straße", "strasse", "mug"),

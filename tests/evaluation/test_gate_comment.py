@@ -3,6 +3,7 @@ order and as text."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from counterfoil.evaluation.gate_changes import Changed
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.lines import ClassLines
 from counterfoil.evaluation.worst_images import MOST_GROUPS, MOST_IMAGES
+from counterfoil.store.sealed_folder import EVALUATED, sealed
 from prove_intervals import answered_of
 from support.gate_comments import check_worst_images, table_rows
 from support.images import encoded
@@ -288,6 +290,36 @@ def test_a_model_without_stored_results_is_named(models: dict[str, str], tmp_pat
     [model] = evaluation.results.models
     assert f"stores no results of `{model.name}`" in text
     assert "`local-dir:./sharp`, `local-dir:./no_red`" in text
+
+
+@pytest.mark.parametrize(
+    ("outputs", "version", "reason"),
+    [
+        ("boxes", EVALUATED.version, "they measure ap50, and these accuracy."),
+        ("names", EVALUATED.version - 1, "this version of Counterfoil does not read them."),
+    ],
+    ids=["another-measure", "earlier-form"],
+)
+def test_stored_results_that_cannot_be_compared_are_told(
+    outputs: str,
+    version: int,
+    reason: str,
+    models: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    directory = build_colours(tmp_path / "colours")
+    model, *_ = models.values()
+    options: Any = {"gate": ["accuracy(base) >= 1"], "out": tmp_path / "out", "device": "cpu"}
+    evaluate(directory, model, into_card=True, **options)
+    stored = directory / EVALUATED.path
+    document = json.loads(stored.read_text())
+    del document["sha256"]
+    files = document.pop("files")
+    document["models"][0]["outputs"] = outputs
+    document["measures"][0]["name"] = "ap50"
+    stored.write_bytes(sealed(document, files, version))
+    text = comment_of(evaluate(directory, model, **options))
+    assert f"the results that the dataset stores (evaluation/results.json): {reason}" in text
 
 
 def test_a_comment_has_room_on_github() -> None:
