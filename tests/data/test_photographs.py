@@ -3,9 +3,11 @@ computed from them."""
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +95,54 @@ def test_deep_grey_and_turns_are_counted(photos: Path) -> None:
         rgb_image((photos / "star" / "fractions.tiff").read_bytes(), photograph=True)
     )
     assert (white == 255).mean() > 0.95 and black.max() <= 1
+
+
+def stored_as(kind: str, *pictures: Image.Image, **options: Any) -> bytes:
+    file = io.BytesIO()
+    first, *others = pictures
+    if others:
+        options |= {"save_all": True, "append_images": others}
+    first.save(file, kind, **options)
+    return file.getvalue()
+
+
+GLASS = Image.new("RGBA", (8, 6), (200, 10, 10, 255))
+GLASS.paste((1, 2, 3, 0), (0, 0, 4, 6))
+RED = Image.new("RGB", (8, 6), (200, 10, 10))
+BLUE = Image.new("RGB", (8, 6), (10, 10, 200))
+PALETTE = RED.convert("P")
+
+
+@pytest.mark.parametrize(
+    ("content", "transparent", "moving"),
+    [
+        (stored_as("PNG", GLASS), 1, 0),
+        (stored_as("WEBP", GLASS, lossless=True), 1, 0),
+        (stored_as("GIF", GLASS), 1, 0),
+        (stored_as("PNG", GLASS.convert("LA")), 1, 0),
+        (stored_as("PNG", PALETTE, transparency=PALETTE.getpixel((0, 0))), 1, 0),
+        (stored_as("PNG", RED.convert("RGBA")), 0, 0),
+        (stored_as("JPEG", RED), 0, 0),
+        (stored_as("GIF", RED, BLUE), 0, 1),
+        (stored_as("PNG", RED, BLUE), 0, 1),
+        (stored_as("WEBP", RED, BLUE), 0, 1),
+        (stored_as("TIFF", RED, BLUE), 0, 1),
+        (stored_as("MPO", RED, BLUE), 0, 0),
+    ],
+)
+def test_transparent_pixels_and_further_frames_are_counted(
+    content: bytes, transparent: int, moving: int
+) -> None:
+    pictures = look_at_pictures([("picture", content)], 1, decode=False)
+    assert (pictures.transparent, pictures.moving) == (transparent, moving)
+    notes = " ".join(pictures.notes(1))
+    assert ("at least 1 image has transparent pixels" in notes) == bool(transparent)
+    assert ("1 image has several frames or pages" in notes) == bool(moving)
+    # What the notes say is read.
+    read = np.asarray(rgb_image(content, photograph=True), int)
+    assert abs(read[:, 6:] - (200, 10, 10)).max() <= 3 or transparent
+    if content == stored_as("PNG", GLASS):
+        np.testing.assert_array_equal(read[0, 0], (1, 2, 3))
 
 
 def test_init_and_evaluate_tell_them(

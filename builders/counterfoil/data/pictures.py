@@ -1,16 +1,19 @@
 """Find images of an input dataset that change when they are read: 16-bit grey, EXIF rotations,
-damaged files."""
+transparent pixels, several frames, damaged files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from counterfoil.corrupting.corruptions import SMALL_BELOW
 from counterfoil.progress import report_progress
 from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UnreadableImage, exif_orientation, load_image, open_image
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _Item = TypeVar("_Item")
 # Pillow's modes of greyscale images with more than 8 bits.
@@ -18,6 +21,8 @@ _DEEP = frozenset(("I", "I;16", "I;16B", "I;16L", "I;16N", "F"))
 MOST_LOOKED_AT = 1000
 # Decoding ten photographs of a camera takes about a second.
 MOST_BYTES = 200_000_000
+# Decoding so many pixels of PNG files takes about two seconds.
+MOST_PIXELS_FOR_ALPHA = 100_000_000
 
 
 @dataclass(slots=True)
@@ -26,13 +31,16 @@ class SourcePictures:
 
     sides: (width, height). damaged: why an image cannot be read, by its name. deep: the number of
     greyscale images with more than 8 bits. turned: the number of images with an EXIF rotation.
-    jpeg_sides: the shorter side of each JPEG.
+    transparent: the number of images with a pixel that is not opaque. moving: the number of images
+    with several frames or pages. jpeg_sides: the shorter side of each JPEG.
     """
 
     sides: list[tuple[int, int]] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
     deep: int = 0
     turned: int = 0
+    transparent: int = 0
+    moving: int = 0
     jpeg_sides: list[int] = field(default_factory=list)
 
     def of(self, total: int) -> str:
@@ -79,6 +87,18 @@ class SourcePictures:
                 " turn the picture."
                 " To turn them, set source.exif to apply in the recipe"
             )
+        if self.transparent:
+            notes.append(
+                f"at least {format_count(self.transparent, 'image')}{of}"
+                f" {'has' if self.transparent == 1 else 'have'} transparent pixels. Models see the"
+                " colours that are stored there, as with torchvision and timm, and not a background."
+                " Lay such images over the background that your model will meet"
+            )
+        if self.moving:
+            notes.append(
+                f"{format_count(self.moving, 'image')}{of} {'has' if self.moving == 1 else 'have'}"
+                " several frames or pages. The first one is read, and no other"
+            )
         return notes
 
 
@@ -86,8 +106,9 @@ def look_at_pictures(
     images: Iterable[tuple[str, bytes | None]], count: int, *, decode: bool
 ) -> SourcePictures:
     """Open `count` named images. With `decode` all pixels are decoded, otherwise only the headers
-    are read."""
+    are read, and the pixels of the first images that may be transparent."""
     pictures = SourcePictures()
+    to_decode = MOST_PIXELS_FOR_ALPHA
     for number, (name, encoded) in enumerate(images):
         if number % 50 == 0:
             report_progress("opening images", number, count)
@@ -100,10 +121,35 @@ def look_at_pictures(
                     pictures.jpeg_sides.append(min(picture.size))
                 pictures.deep += picture.mode in _DEEP
                 pictures.turned += exif_orientation(picture) != 1
+                pictures.moving += _is_moving(picture)
+                if picture.has_transparency_data and to_decode > 0:
+                    to_decode -= picture.width * picture.height
+                    pictures.transparent += _is_transparent(picture)
         except UnreadableImage as error:
             pictures.damaged[name] = str(error)
     report_progress("opening images", count, count)
     return pictures
+
+
+def _is_moving(picture: Image.Image) -> bool:
+    """Check whether an image has several frames or pages."""
+    # Phones store a preview or a depth map behind a photograph (MPO).
+    if picture.format == "MPO":
+        return False
+    try:
+        return getattr(picture, "is_animated", False)
+    except Exception:  # a damaged frame behind the first, which is the one that is read
+        return True
+
+
+def _is_transparent(picture: Image.Image) -> bool:
+    """Check whether a pixel is not opaque. Raise UnreadableImage for a damaged image."""
+    try:
+        alpha = load_image(picture).convert("RGBA").getchannel("A")
+    except (OSError, ValueError, MemoryError) as error:
+        raise UnreadableImage(str(error)) from error
+    *not_opaque, _ = alpha.histogram()
+    return any(not_opaque)
 
 
 def evenly_spread(items: Sequence[_Item], most: int) -> list[_Item]:
