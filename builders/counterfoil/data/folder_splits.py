@@ -83,10 +83,10 @@ def splits_of(
             split_of[top] = SPLIT_OF[top.lower()]
         if not decided and all(path.count("/") == depth for path in by_top[top]):
             flat.add(top)
-    everything = {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
+    one_split = {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
     if declared and set(tops) <= set(declared):
         _refuse_splits_below(folder, images, root)
-        return everything
+        return one_split
     if not split_of:
         split_of = _splits_by_word(
             by_top,
@@ -97,7 +97,7 @@ def splits_of(
     outside = [top for top in by_top if top not in split_of]
     # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders
     # either, and none of them is named as another split.
-    perhaps_class = flat.issuperset(tops) and len(split_of) == 1 < len(tops)
+    perhaps_class = len(split_of) == 1 and len(tops) > 1 and flat.issuperset(tops)
     if split_of and outside and not perhaps_class:
         named = ", ".join(f"{root}{top}/" for top in split_of)
         count = sum(len(by_top[top]) for top in outside)
@@ -118,7 +118,7 @@ def splits_of(
             shown_tops = shown_name(format_list(doubtful))
             raise refusal("unclear-split.doubtful", folder, shown_tops)
         _refuse_splits_below(folder, images, root)
-        return everything
+        return one_split
     tops_of: dict[str, list[str]] = {}
     for top, split in split_of.items():
         tops_of.setdefault(split, []).append(f"{root}{top}/")

@@ -194,14 +194,15 @@ def evenly_chosen(
     def order(row: int) -> tuple[bool, str]:
         return names[row] not in preferred, _hashed(names[row])
 
-    turns: Counter[int] = Counter()
-    ranked = []
-    for row in sorted(range(len(names)), key=order):
+    in_order = sorted(range(len(names)), key=order)
+    taken: Counter[int] = Counter()
+    turns = {}
+    for row in in_order:
         label = int(labels[row])
-        ranked.append((turns[label], len(ranked), row))
-        turns[label] += 1
-    chosen = [row for _, _, row in sorted(ranked)[:most]]
-    return np.sort(np.array(chosen, dtype=np.int64))
+        turns[row] = taken[label]
+        taken[label] += 1
+    by_turn = sorted(in_order, key=lambda row: turns[row])
+    return np.sort(np.array(by_turn[:most], dtype=np.int64))
 
 
 def _hashed(name: str) -> str:

@@ -293,9 +293,8 @@ def column_masks(
     """Return the masks in a column, with the names and numbers of classes. Raises as `masks_of`."""
     rows.need("source.masks", column=column)
     categories = rows.class_names(column)
-    common = (rows, column, tuple(classes), tuple(numbers))
     if categories is None:
-        return SourceMasks(*common)
+        return SourceMasks(rows, column, tuple(classes), tuple(numbers))
     if numbers:
         where = f"source.masks.numbers: {rows.place}"
         raise refusal("invalid-outline.numbers", where)
@@ -316,7 +315,7 @@ def column_masks(
             continue
         where = f"source.masks: {rows.place}, row {row}"
         raise refusal("unfit-column.masks", where, column)
-    return OutlinedMasks(*common, cells, number_of)
+    return OutlinedMasks(rows, column, tuple(classes), (), cells, number_of)
 
 
 def _is_outlined(cell: Any, categories: Sequence[str]) -> bool:

@@ -106,14 +106,18 @@ def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
                 described = parse_json(parquet_metadata(opened).get(b"huggingface", b"{}"))
         except UnfitFile as error:
             raise refusal("unreadable-data.file", f"{where}: {file.name}", error) from error
-        info = described.get("info") if isinstance(described, dict) else None
-        features = info.get("features") if isinstance(info, dict) else None
-        for column, feature in features.items() if isinstance(features, dict) else ():
-            names = feature.get("names") if isinstance(feature, dict) else None
+        info = _mapping(_mapping(described).get("info"))
+        for column, feature in _mapping(info.get("features")).items():
+            names = _mapping(feature).get("names")
             known, known_names = first.setdefault(column, (file, names))
             if names != known_names:
                 in_files = f"{known.name} and {file.name}"
                 raise refusal("unclear-label.files", where, column, in_files)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return a value of a stranger's JSON; an empty mapping for anything but a mapping."""
+    return value if isinstance(value, dict) else {}
 
 
 def is_saved(path: Path) -> bool:
@@ -162,8 +166,7 @@ def _odd_saved(source: InputDataset, what: str) -> UserError:
 
 
 def _described(file: Path) -> dict[str, Any]:
-    document = parse_json(read_regular(file, _MOST_DESCRIPTION))
-    return document if isinstance(document, dict) else {}
+    return _mapping(parse_json(read_regular(file, _MOST_DESCRIPTION)))
 
 
 def refuse_odd_card(path: Path) -> None:

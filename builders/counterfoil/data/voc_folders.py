@@ -272,12 +272,14 @@ def _splits(
         listed: dict[str, None] = {}
         for line in file_text(folder / name).splitlines():
             if line.strip():
-                image = line.split()[0]
-                listed[image if image in file_of else _stem(image)] = None
-        files[split] = [file_of[stem] for stem in listed if stem in file_of]
-        absent[split] = len(listed) - len(files[split])
-        if not files[split]:
-            del files[split]
+                stem = line.split()[0]
+                if stem not in file_of:  # some lists have paths or endings
+                    stem = _stem(stem)
+                listed[stem] = None
+        of_split = [file_of[stem] for stem in listed if stem in file_of]
+        absent[split] = len(listed) - len(of_split)
+        if of_split:
+            files[split] = of_split
     if not files:
         raise refusal("invalid-voc.lists", folder)
     return files, absent

@@ -303,9 +303,10 @@ class _Reader:
         *values: object,
         lines: Iterable[str] = (),
         consequence: bool = False,
+        **others: object,
     ) -> None:
         """Add the fault of a file that a sentence states."""
-        problem = message(name, None, *values)
+        problem = message(name, None, *values, **others)
         self.faults.append(Fault(path, problem, tuple(lines), consequence=consequence))
 
     def _unreadable(
@@ -364,12 +365,12 @@ class _Reader:
             return self._unreadable(LOCK, error)
         if lock is None:
             return self._fault(LOCK, "missing-file")
-        sound = True
-        for name in HASHES:
-            if lock.hashes.get(name) != sha256_json(getattr(lock, name)):
-                self._fault(LOCK, "changed-file.lock", name)
-                sound = False
-        if not sound:
+        changed = [
+            name for name in HASHES if lock.hashes.get(name) != sha256_json(getattr(lock, name))
+        ]
+        for name in changed:
+            self._fault(LOCK, "changed-file.lock", name)
+        if changed:
             return None
         if not _pins_as_a_build(lock):
             self._fault(LOCK, "not-as-pinned.lock")
@@ -461,7 +462,7 @@ class _Reader:
         if linked:
             return self._odd(linked)
         pins = self._pinned("tokens") or {}
-        sound = True
+        faults_before = len(self.faults)
         for cls in recipe.classes:
             path = f"{TOKENS}/{token_file_name(cls.id)}"
             pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
@@ -469,19 +470,15 @@ class _Reader:
             if sha256 is None:
                 self._no_hash(path)
             elif self.lock is not None and sha256 != pinned:
-                by = f" by {LOCK}"
-                problem = message(
+                self._fault(
+                    path,
                     "changed-file.sha256",
-                    None,
                     sha256,
                     str(pinned),
-                    by=by,
+                    by=f" by {LOCK}",
+                    consequence=True,
                 )
-                self.faults.append(Fault(path, problem, consequence=True))
-            else:
-                continue
-            sound = False
-        if not sound:
+        if len(self.faults) > faults_before:
             return None
         try:
             return read_token_folder(recipe, self.directory / TOKENS)

@@ -340,16 +340,9 @@ def contact_sheets(
         return
     columns = [*shifts[:1], *evenly_spaced(shifts[1:], MOST_COLUMNS - 1)]
     heads = [shift.name for shift in columns]
-    grid = {}
-    on_overview = set()
-    shown_cells = set()
-    for label in shown_labels:
-        row = overview_row(tally, label, heads)
-        grid[names[label]] = row
-        for sample in row:
-            if sample is not None:
-                on_overview.add(sample)
-                shown_cells.add((sample.shift, sample.label))
+    grid = {names[label]: overview_row(tally, label, heads) for label in shown_labels}
+    on_overview = {sample for row in grid.values() for sample in row if sample is not None}
+    shown_cells = {(sample.shift, sample.label) for sample in on_overview}
     sheets = {}
     bases = []
     without_base = [shift for shift in shifts if shift.name != BASE]

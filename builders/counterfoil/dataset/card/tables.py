@@ -176,16 +176,16 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
     alone = "value" in resolved and not isinstance(resolved["value"], Mapping)
     entries = [resolved] if alone else list(resolved.values())
     values = [entry["value"] for entry in entries if entry.get("value") is not None]
-    if not values and entries:  # a percentile over candidates, chosen after the build
-        if spec is None or spec.percentile is None:
-            return "open"
-        return f"open (percentile {spec.percentile:g})"
-    if not values:
+    if not entries:
         if spec is None:
             return "–"
         if spec.value is None:
             return f"percentile {spec.percentile:g}"
         return f"{spec.value:.3f}"
+    if not values:  # a percentile over candidates, chosen after the build
+        if spec is None or spec.percentile is None:
+            return "open"
+        return f"open (percentile {spec.percentile:g})"
     low = f"{min(values):.3f}"
     high = f"{max(values):.3f}"
     text = low if low == high else f"{low} to {high}"

@@ -121,7 +121,6 @@ def verify(given: VerifyOptions) -> Verification:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    directory: Path
     findings: ProblemsFound
     files: FileCheck
     described: StandingDataset
@@ -129,8 +128,7 @@ class _Reading:
 
     @classmethod
     def of(cls, described: StandingDataset, findings: ProblemsFound) -> _Reading:
-        directory = described.directory
-        files = check_files(directory)
+        files = check_files(described.directory)
         for path, problem in files.problems:
             if problem.code == "unexpected-file":
                 findings.unexpected(path, problem)
@@ -158,8 +156,12 @@ class _Reading:
                 what = f"{layout.ROWS} is"
             note = f"prompts were not compared with the plan, because {what} damaged"
             findings.notes.append(note)
-        receipts = read_shard_receipts(directory, described, files, findings)
-        return cls(directory, findings, files, described, receipts)
+        receipts = read_shard_receipts(described, files, findings)
+        return cls(findings, files, described, receipts)
+
+    @property
+    def directory(self) -> Path:
+        return self.described.directory
 
     def is_sound(self, path: str) -> bool:
         return path in self.files.entries and not self.findings.is_damaged(path)
@@ -240,7 +242,6 @@ class _Reading:
 
 
 def read_shard_receipts(
-    directory: Path,
     described: StandingDataset,
     files: FileCheck,
     findings: ProblemsFound,
@@ -264,7 +265,8 @@ def read_shard_receipts(
     listed: set[str] = set()
     # Files of shards whose receipt is damaged. They are not reported as unexpected.
     planned: set[str] = set()
-    for standing in standing_shards(directory, () if plan is None else plan.shards):
+    shards = () if plan is None else plan.shards
+    for standing in standing_shards(described.directory, shards):
         path = standing.path
         shard = standing.shard
         receipt = standing.receipt
@@ -310,9 +312,9 @@ def read_shard_receipts(
     if described.lock is not None:
         others = other_stacks(described.lock.stack, receipts.values())
         for lines, count in others.items():
-            shards = f"{count} shards were" if count > 1 else f"{count} shard was"
+            rendered = f"{count} shards were" if count > 1 else f"{count} shard was"
             stack = f"another stack than that of {layout.LOCK} (“there”)"
-            findings.notes.append(f"{shards} rendered with {stack}: {'; '.join(lines)}")
+            findings.notes.append(f"{rendered} rendered with {stack}: {'; '.join(lines)}")
     return receipts
 
 
@@ -451,21 +453,21 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[ProblemLine
         for shift, reasons in receipt.counts.items():
             counts["Shift", shift].update(reasons)
             counts["Group", receipt.group].update(reasons)
-    header = table[0][0][0]
+    columns = [column for column, _ in table[0]]
+    first_column = columns[0]
+    accepted = columns.index(_REASONS_AFTER)
+    end_of_reasons = columns.index(_REASONS_BEFORE)
     names = {row[0][1].strip("`") for row in table}
-    for column_of, name in counts:
-        if column_of == header and name not in names:
+    for column, name in counts:
+        if column == first_column and name not in names:
             problem = message("wrong-card.no-yields", None, name)
             yield problem
     for row in table:
         name = row[0][1].strip("`")
-        reasons = counts[header, name]
+        reasons = counts[first_column, name]
         expected = {_CANDIDATES: reasons.total(), _REASONS_AFTER: reasons[ACCEPTED], **reasons}
-        is_reason = False
-        for column, cell in row:
-            if column == _REASONS_BEFORE:
-                break
-            if is_reason or column in (_CANDIDATES, _REASONS_AFTER):
+        for index, (column, cell) in enumerate(row[:end_of_reasons]):
+            if index >= accepted or column == _CANDIDATES:
                 count = expected.get(column.strip("`"), 0)
                 if cell.replace(",", "") != str(count):
                     problem = message(
@@ -477,7 +479,6 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[ProblemLine
                         column=column,
                     )
                     yield problem
-            is_reason = is_reason or column == _REASONS_AFTER
 
 
 def _yield_table(text: str) -> list[list[tuple[str, str]]]:
