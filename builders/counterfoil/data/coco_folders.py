@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,9 @@ def coco_folder(
         if tuple(of_other.values()) != category_names:
             files = f"{shown_name(first)} and {shown_name(other)}"
             raise refusal("invalid-coco.differ", folder, files)
-    by_basename: dict[str, list[str]] = {}
+    by_basename = defaultdict[str, list[str]](list)
     for image in images:
-        by_basename.setdefault(_basename(image), []).append(image)
+        by_basename[_basename(image)].append(image)
     splits = {}
     absent = {}
     annotations: list[Mapping[str, Any]] = []
@@ -145,14 +145,14 @@ def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
 
 def _by_split(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the COCO file of each split."""
-    by_split: dict[str, list[str]] = {}
+    by_split = defaultdict[str, list[str]](list)
     for name in names:
         # The split is in the name of the file, or else in the name of the file's folder
         # (train/_annotations.coco.json).
         home, _, file = name.rpartition("/")
         stem, _ = posixpath.splitext(file)
         split_name = split_of_name(stem) or split_of_name(home)
-        by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
+        by_split[split_name or DEFAULT_SPLIT].append(name)
     twice = Problems(message)
     for files in by_split.values():
         if len(files) > 1:

@@ -8,7 +8,7 @@ index only if their seeds are equal, and their numbers too if the table has numb
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -262,9 +262,9 @@ def _add_repeated(cells: _Cells, columns: _Columns) -> None:
 def _by_index(cells: _Cells, *, seeded: bool) -> Mapping[tuple[str, str], dict[int, _Image]]:
     """Return each cell's images by index. With seeds, equal identities have equal indices in all
     shifts."""
-    identities: dict[str, set[tuple[int, bool, int]]] = {}
+    identities = defaultdict[str, set[tuple[int, bool, int]]](set)
     for (_, class_id), images in cells.items():
-        identities.setdefault(class_id, set()).update(image.identity for image in images)
+        identities[class_id].update(image.identity for image in images)
     indices = {}
     for class_id, of_class in identities.items():
         indices[class_id] = {identity: index for index, identity in enumerate(sorted(of_class))}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -70,10 +71,10 @@ def splits_of(
     declared: the names of classes that the folder's description lists. decided: whether a table
     gives the labels, so that folders are no classes.
     """
-    by_top: dict[str, list[str]] = {}
+    by_top = defaultdict[str, list[str]](list)
     for path in images:
         first, within, _ = path[len(root) :].partition("/")
-        by_top.setdefault(first if within else "", []).append(path)
+        by_top[first if within else ""].append(path)
     tops = [top for top in by_top if top]
     split_of: dict[str, str] = {}
     depth = root.count("/") + 1
@@ -119,9 +120,9 @@ def splits_of(
             raise refusal("unclear-split.doubtful", folder, shown_tops)
         _refuse_splits_below(folder, images, root)
         return one_split
-    tops_of: dict[str, list[str]] = {}
+    tops_of = defaultdict[str, list[str]](list)
     for top, split in split_of.items():
-        tops_of.setdefault(split, []).append(f"{root}{top}/")
+        tops_of[split].append(f"{root}{top}/")
     for split, folders in tops_of.items():
         if len(folders) > 1:
             shown_tops = shown_name(format_list(folders))

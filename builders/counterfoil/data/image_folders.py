@@ -15,7 +15,7 @@ import os
 import posixpath
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -205,10 +205,10 @@ class ImageFolder:
     def refuse_alike(self) -> None:
         """Raise UserError with the names of class folders that no recipe and no model can
         distinguish."""
-        groups: dict[str, list[str]] = {}
+        groups = defaultdict[str, list[str]](list)
         for name in self.classes:
             plain = plain_name(unicodedata.normalize("NFKC", name))
-            groups.setdefault(plain, []).append(name)
+            groups[plain].append(name)
         problems = Problems(message)
         for names in groups.values():
             if len(names) < 2:
@@ -276,7 +276,7 @@ class ImageFolder:
 
     def _deeper(self, splits: Sequence[str]) -> Iterator[str]:
         """Yield a sentence on images in subfolders of class folders, if there are any."""
-        below: dict[tuple[str, str], set[str]] = {}
+        below = defaultdict[tuple[str, str], set[str]](set)
         deeper: list[str] = []
         for split in splits:
             for path in self.splits[split]:
@@ -284,7 +284,7 @@ class ImageFolder:
                 cls, *folders, _ = inside.split("/")
                 if folders:
                     deeper.append(path)
-                    below.setdefault((split, cls), set()).add("/".join(folders))
+                    below[split, cls].add("/".join(folders))
         if not deeper:
             return
         classes = 0
@@ -610,9 +610,9 @@ def _with_tables(
     split_of: dict[str, str] = {}
     for split, paths in plain.splits.items():
         split_of |= dict.fromkeys(paths, split)
-    lines_of: dict[str, list[int]] = {}
+    lines_of = defaultdict[str, list[int]](list)
     for line, path in enumerate(metadata.paths):
-        lines_of.setdefault(split_of.get(path, ""), []).append(line)
+        lines_of[split_of.get(path, "")].append(line)
     splits = dict(plain.splits)
     tables = dict[str, SplitTable]()
     for split, images in plain.splits.items():

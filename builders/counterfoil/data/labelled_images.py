@@ -4,7 +4,7 @@ mining."""
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -350,7 +350,7 @@ def _clusters(shared: Sequence[Sequence[str]]) -> list[list[int]]:
         first: dict[str, int] = {}
         for row, value in enumerate(values):
             parents[root(row)] = root(first.setdefault(value, row))
-    clusters: dict[int, list[int]] = {}
+    clusters = defaultdict[int, list[int]](list)
     for row in range(len(parents)):
-        clusters.setdefault(root(row), []).append(row)
+        clusters[root(row)].append(row)
     return list(clusters.values())

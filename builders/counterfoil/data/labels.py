@@ -7,6 +7,7 @@ Unlisted labels are refused. A condition is unknown where a cell is blank or hol
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,10 +108,10 @@ def match_names(
     Raise UserError for a name of several classes, and if no label matches.
     """
     ids: dict[str, list[int]] = {}
-    names: dict[str, list[int]] = {}
+    names = defaultdict[str, list[int]](list)
     for position, cls in enumerate(classes):
         ids[cls.id] = [position]
-        names.setdefault(plain_name(cls.name), []).append(position)
+        names[plain_name(cls.name)].append(position)
     matched = {}
     problems = Problems(message)
     for label in labels:
@@ -264,7 +265,7 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.in
     shape = (len(values), len(conditions.labels))
     cells = np.full(shape, ABSENT, np.int8)
     empty: list[int] = []
-    unknown: dict[str, list[int]] = {}
+    unknown = defaultdict[str, list[int]](list)
     for row, value in enumerate(values):
         labels = _labels_in(value, names)
         if labels is None:
@@ -272,7 +273,7 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.in
             continue
         for label in labels:
             if label not in columns:
-                unknown.setdefault(label, []).append(row)
+                unknown[label].append(row)
             elif columns[label] >= 0:
                 cells[row, columns[label]] = PRESENT
     problems = Problems(message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -54,10 +55,10 @@ def refuse_unassigned(
     files: all files of the dataset. names: data file of `datasets` → its name among them. folder:
     where a description may list the files of each split.
     """
-    splits: dict[str, list[str]] = {}
+    splits = defaultdict[str, list[str]](list)
     for split, of_split in (builder.config.data_files or {}).items():
         for name in of_split:
-            splits.setdefault(names[str(name)], []).append(str(split))
+            splits[names[str(name)]].append(str(split))
     where = f"source: '{source.dataset}'"
     twice = []
     for name, owners in splits.items():
@@ -79,10 +80,10 @@ def refuse_unassigned(
         if left:
             by_split = [f"{name} as {owners[0]}" for name, owners in splits.items()]
             raise refusal("unclear-split.unread", where, left, by_split)
-    parts: dict[tuple[str, ...], set[int]] = {}
+    parts = defaultdict[tuple[str, ...], set[int]](set)
     for match in filter(None, map(_PART.fullmatch, splits)):
         whole = match.group("before", "parts", "after")
-        parts.setdefault(whole, set()).add(int(match["part"]))
+        parts[whole].add(int(match["part"]))
     for (before, count, after), present in parts.items():
         expected = range(min(int(count), _MOST_PARTS))
         absent = sorted(set(expected).difference(present))

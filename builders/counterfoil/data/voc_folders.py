@@ -8,6 +8,7 @@ neither found nor missed, as for VOC.
 from __future__ import annotations
 
 import posixpath
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,9 +60,9 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     if not annotations:
         return None
     photographs = [image for image in images if _MASKS.isdisjoint(image.split("/")[:-1])]
-    by_stem: dict[str, list[str]] = {}
+    by_stem = defaultdict[str, list[str]](list)
     for image in photographs:
-        by_stem.setdefault(_stem(image), []).append(image)
+        by_stem[_stem(image)].append(image)
     image_of: dict[str, str] = {}
     without = 0
     for file in annotations:
@@ -223,10 +224,10 @@ def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
     if beside or len(images) < 2:
         return beside or images
     # VOC2007/Annotations/1.xml is of VOC2007/JPEGImages/1.jpg.
-    by_length: dict[int, list[str]] = {}
+    by_length = defaultdict[int, list[str]](list)
     for image in images:
         shared, _, _ = posixpath.commonprefix([f"{home}/", image]).rpartition("/")
-        by_length.setdefault(len(shared), []).append(image)
+        by_length[len(shared)].append(image)
     nearest = by_length[max(by_length)]
     # Annotations/train/1.xml is of JPEGImages/train/1.jpg.
     below = []
@@ -256,12 +257,12 @@ def _splits(
     chosen = {split: lists[word] for word, split in _LISTS.items() if word in lists}
     if _BOTH in lists and not {"train", "validation"} & set(chosen):
         chosen[_LISTS["train"]] = lists[_BOTH]
-    files: dict[str, list[str]] = {}
+    files = defaultdict[str, list[str]](list)
     if not chosen:
         for file, image in image_of.items():
             homes = (home.rpartition("/")[0] for home in (image, file))
             split = next(filter(None, map(split_of_name, homes)), DEFAULT_SPLIT)
-            files.setdefault(split, []).append(file)
+            files[split].append(file)
         absent = dict.fromkeys(files, without) if len(files) == 1 else {}
         return dict(sorted(files.items())), absent
     file_of = {_stem(file): file for file in image_of}

@@ -15,7 +15,7 @@ accepts only the classes of the recipe, bounded counts and a strict document.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -273,10 +273,10 @@ def judged_checks(
             others = total - images
             told_apart = others - (answered[class_id] - right)
             validated[class_id] = JudgedClass(0, 0, images, images - right, others, told_apart)
-    judged: dict[str, dict[str, tuple[int, int]]] = {}
+    judged = defaultdict[str, dict[str, tuple[int, int]]](dict)
     for (shift, class_id), pair in counts.items():
         if pair[0]:
-            judged.setdefault(shift, {})[class_id] = pair
+            judged[shift][class_id] = pair
 
     def labels(
         images: int,

@@ -8,7 +8,7 @@ damaged shards, then the manifest, and only then writes a file, so that it can r
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,10 +111,10 @@ def filled_of(
 ) -> dict[str, dict[str, int | None]] | None:
     """Compute `Receipt.filled` from a shard's candidates (shift, label, class_id, reason) in order
     of index."""
-    reasons: dict[tuple[str, int], list[str]] = {}
+    reasons = defaultdict[tuple[str, int], list[str]](list)
     ids: dict[int, str] = {}
     for row in candidates:
-        reasons.setdefault((row["shift"], row["label"]), []).append(row["reason"])
+        reasons[row["shift"], row["label"]].append(row["reason"])
         ids[row["label"]] = row["class_id"]
     filled: dict[str, dict[str, int | None]] = {}
     for cell in shard.cells:

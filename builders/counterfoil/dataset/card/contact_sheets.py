@@ -7,7 +7,7 @@ out evenly.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -132,12 +132,12 @@ class Pictures:
     def read(self, samples: Iterable[SampleId]) -> dict[SampleId, Image.Image]:
         """Read accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for a missing
         one."""
-        wanted: dict[str, dict[str, SampleId]] = {}
+        wanted = defaultdict[str, dict[str, SampleId]](dict)
         for sample in sorted(set(samples)):
             class_id = self.plan.class_of(sample.label).id
             key = sample_key(sample.shift, class_id, sample.index)
             path = self.files[sample.shift, sample.label]
-            wanted.setdefault(path, {})[key] = sample
+            wanted[path][key] = sample
         pictures = {}
         for path, keys in wanted.items():
             for key, encoded in encoded_images(self.directory / path, set(keys)):

@@ -9,7 +9,7 @@ A config without rows is left out, since it does not load.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -378,11 +378,11 @@ def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
 def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
     """Return group → split for timm's WebDataset reader, which takes names with "tar" in them for
     lists of files."""
-    files: dict[str, list[tuple[str, int]]] = {}
+    files = defaultdict[str, list[tuple[str, int]]](list)
     for receipt in receipts:
         file = receipt.file("data")
         if file is not None and "tar" in receipt.group:
-            files.setdefault(receipt.group, []).append((file.path, file.rows))
+            files[receipt.group].append((file.path, file.rows))
     splits = {}
     for group, entries in files.items():
         folder, _, name = entries[0][0].rpartition("/")

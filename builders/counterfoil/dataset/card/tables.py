@@ -3,6 +3,7 @@ inputs."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,9 +73,9 @@ def yield_rows(
             )
             rows.append(row)
         return tuple(rows)
-    groups: dict[str, list[Shift]] = {}
+    groups = defaultdict[str, list[Shift]](list)
     for shift in shifts:
-        groups.setdefault(shift.group, []).append(shift)
+        groups[shift.group].append(shift)
     rows = [_yield_row(recipe, *group, counts, tally) for group in groups.items()]
     return tuple(rows)
 

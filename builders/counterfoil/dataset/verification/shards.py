@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import tarfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -72,7 +72,7 @@ def check_candidates(
     by the rules."""
     faults = RowFaults()
     planned_names = _planned_names(dataset)
-    cells: dict[tuple[str, int], dict[int, Row]] = {}
+    cells = defaultdict[tuple[str, int], dict[int, Row]](dict)
     samples = list(shard.samples(plan))
     positions = {sample.key: position for position, sample in enumerate(samples)}
     order = KeyOrder(positions, faults)
@@ -89,7 +89,7 @@ def check_candidates(
         for name, expected in planned.items():
             if row[name] != expected:
                 faults.differs(name, row, expected)
-        cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
+        cells[sample.shift, sample.label][sample.index] = row
     for cell in shard.cells:
         of_cell = cells.get((cell.shift, cell.label), {})
         in_order = list(of_cell.values())
