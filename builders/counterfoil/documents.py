@@ -149,7 +149,7 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         mapping = dict(pairs)
         if len(mapping) == len(pairs):
             return mapping
-        known: set[str] = set()
+        known = set()
         twice = next(key for key, _ in pairs if key in known or known.add(key))
         shown = f"{twice[:_LONGEST_SHOWN]!r:.60}"
         raise UserError(f"{where}: {shown} appears more than once", form.hint)

@@ -82,7 +82,7 @@ def _filled(text: str) -> str:
 
 
 def _names(gap: re.Match[str]) -> str:
-    names: list[str] = []
+    names = []
     for group in re.split(r"\s+and\s+", gap[2]):
         names += _own_names(group)
         names += plugin_names(f"counterfoil.{group}")

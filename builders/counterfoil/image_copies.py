@@ -300,7 +300,7 @@ def detailed(images: Fingerprints) -> Bools:
 def _comparable(images: Fingerprints) -> Ints:
     """Return the rows with enough detail, the first of each picture."""
     enough = detailed(images)
-    known: set[bytes] = set()
+    known = set()
     for row, pixels in enumerate(images["pixels"].tolist()):
         enough[row] &= pixels not in known
         known.add(pixels)

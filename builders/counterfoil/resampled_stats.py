@@ -305,8 +305,8 @@ class Units:
         they are.
         """
         total = np.zeros((REPLICATES, classes[0][1].shape[1]))
-        single_units: list[int] = []
-        single_means: list[Floats] = []
+        single_units = []
+        single_means = []
         for units, values in classes:
             first = units[0]
             if (units == first).all():

@@ -64,7 +64,7 @@ def coco_folder(
     splits = {}
     absent = {}
     annotations: list[Mapping[str, Any]] = []
-    used: set[int] = set()
+    used = set()
     for split_name, name in sorted(by_split.items()):
         document = documents[name]
         rows, absent[split_name] = _rows(
@@ -221,10 +221,10 @@ def _rows(
     of missing images."""
     path = folder / name
     problems = Problems(message)
-    rows: list[WrittenObjects] = []
+    rows = []
     lists_of: dict[int | str, Any] = {}
     absent = 0
-    used: set[str] = set()
+    used = set()
     for number, entry in enumerate(document["images"]):
         where = f"{path}: images[{number}]"
         written = entry if isinstance(entry, Mapping) else {}

@@ -224,7 +224,7 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> _Cells:
             unknown["class", shift, class_id] += 1
         else:
             unknown["shift", shift, ""] += 1
-    label_names: list[str] = []
+    label_names = []
     for cls in classes:
         label_names += (cls.id, cls.name)
     shift_names = sorted(known)

@@ -78,7 +78,7 @@ def splits_of(
     tops = [top for top in by_top if top]
     split_of: dict[str, str] = {}
     depth = root.count("/") + 1
-    flat: set[str] = set()
+    flat = set()
     for top in tops:
         if top.lower() in SPLIT_OF:
             split_of[top] = SPLIT_OF[top.lower()]
@@ -102,7 +102,7 @@ def splits_of(
     if split_of and outside and not perhaps_class:
         named = ", ".join(f"{root}{top}/" for top in split_of)
         count = sum(len(by_top[top]) for top in outside)
-        shown: list[str] = []
+        shown = []
         for top in outside:
             shown += [f"{root}{top}/"] if top else by_top[top]
         known = some_of(map(shown_name, shown))
@@ -176,7 +176,7 @@ def _splits_by_word(
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
     """Raise UserError for CLASS/SPLIT/FILE, because reading it by classes would mix the images of
     all splits."""
-    split_folders: dict[str, None] = {}
+    split_folders = {}
     for path in images:
         first, *below = path[len(root) :].split("/")
         if len(below) > 1 and below[0].lower() in SPLIT_OF:

@@ -250,7 +250,7 @@ def without_secrets(text: str) -> str:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    chain: list[BaseException] = []
+    chain = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:
         chain.append(cause)

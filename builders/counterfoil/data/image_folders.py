@@ -154,7 +154,7 @@ class ImageFolder:
 
         If a table labels other splits with text, its labels are classes too.
         """
-        names: set[str] = set()
+        names = set()
         for split, paths in self.splits.items():
             if self.by_folders(split):
                 names.update(self.class_of(split, path) or "" for path in paths)
@@ -277,7 +277,7 @@ class ImageFolder:
     def _deeper(self, splits: Sequence[str]) -> Iterator[str]:
         """Yield a sentence on images in subfolders of class folders, if there are any."""
         below = defaultdict[tuple[str, str], set[str]](set)
-        deeper: list[str] = []
+        deeper = []
         for split in splits:
             for path in self.splits[split]:
                 inside = path[len(self.starts[split]) :]

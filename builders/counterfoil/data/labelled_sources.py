@@ -293,10 +293,10 @@ def _labelled(
         where = f"source: '{first.rows.dataset}'"
         raise refusal("unclear-label.configs", where)
     keys_of: list[list[str]] = []
-    paths: list[str] = []
-    other_paths: list[str] = []
+    paths = []
+    other_paths = []
     has_paths = True
-    units: list[str] = []
+    units = []
     chosen = hashlib.sha256()
     left_out: Counter[str] = Counter()
     for part, group in zip(parts, group_names, strict=True):

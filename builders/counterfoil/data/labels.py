@@ -264,7 +264,7 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.in
     columns |= dict.fromkeys(conditions.others, -1)
     shape = (len(values), len(conditions.labels))
     cells = np.full(shape, ABSENT, np.int8)
-    empty: list[int] = []
+    empty = []
     unknown = defaultdict[str, list[int]](list)
     for row, value in enumerate(values):
         labels = _labels_in(value, names)

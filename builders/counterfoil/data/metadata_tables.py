@@ -117,8 +117,8 @@ def read_metadata(
             named.append(path)
         return named
 
-    paths: list[str] = []
-    numbers: list[int] = []
+    paths = []
+    numbers = []
     for number, (name, table, key) in enumerate(zip(names, tables, keys, strict=True)):
         numbers += [number] * len(table)
         paths += named_images(name, table, key, needed=True)

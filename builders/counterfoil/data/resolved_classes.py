@@ -83,7 +83,7 @@ def resolve_classes(
 def every_class(names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
     """Return a class for each label name, in their order. `_` in a name becomes a space, because
     prompts need words."""
-    entries: list[ClassEntry] = []
+    entries = []
     owners: dict[str, str] = {}
     problems = Problems(message)
     key = f"source.classes: {where}"
@@ -107,7 +107,7 @@ def _labelled(
 ) -> tuple[ClassEntry, ...]:
     """Return the classes with source labels. A class without a source label gets it by name."""
     problems = Problems(message)
-    labelled: list[ClassEntry] = []
+    labelled = []
     owners: dict[int, str] = {}
     for index, entry in enumerate(entries):
         if entry.source_label is None:

@@ -145,7 +145,7 @@ def refuse_odd_saved(source: InputDataset, path: Path) -> list[Path]:
         folders = [path / name for name in names]
     for folder in folders:
         state = (folder / _STATE).relative_to(path)
-        names: list[str] = []
+        names = []
         for entry in _described(folder / _STATE).get("_data_files") or ():
             name = entry.get("filename") if isinstance(entry, dict) else entry
             if not _is_plain(name):

@@ -258,7 +258,7 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
     # target.
     named = os.path.abspath(source.dataset)  # noqa: PTH100
     roots = tuple(f"{path}{os.sep}" for path in {named, os.path.realpath(named)})
-    paths: list[str] = []
+    paths = []
     for batch in _encoded(table, column).with_format("arrow").iter(_PATHS_AT_ONCE):
         for name in batch[column].combine_chunks().field("path").to_pylist():
             if name is None or not name.startswith(roots):

@@ -79,7 +79,7 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     if len(set(image_of.values())) < len(image_of):
         raise refusal("invalid-voc.again", folder)
     files, absent = _splits(folder, names, image_of, without)
-    named: set[str] = set()
+    named = set()
     for annotation in annotations.values():
         named.update(name for name, _, _ in annotation.objects)
     categories = sorted(named)
@@ -270,7 +270,7 @@ def _splits(
         raise refusal("invalid-voc.twice", folder)
     absent = {}
     for split, name in chosen.items():
-        listed: dict[str, None] = {}
+        listed = {}
         for line in file_text(folder / name).splitlines():
             if line.strip():
                 stem = line.split()[0]

@@ -159,8 +159,8 @@ class ObjectFolder:
         low = 0.0
         high = math.inf
         has_total = wrote_total = 0
-        unlike: list[str] = []
-        turned: list[str] = []
+        unlike = []
+        turned = []
         for image in written:
             if image.size is None:
                 continue

@@ -131,7 +131,7 @@ def _listed(
     number of listed images that the folder lacks.
     """
     known = frozenset(images)
-    paths: dict[str, None] = {}
+    paths = {}
     absent = 0
     for text in entry if isinstance(entry, list) else [entry]:
         if text is None:

@@ -157,7 +157,7 @@ class StandingDataset:
             raise refusal("no-dataset", self.directory)
         faults = self.causes()
         if faults:
-            lines: list[str] = []
+            lines = []
             for fault in faults[:_MOST_FAULTS]:
                 lines.append(fault.problem.only_at(self.directory / fault.path))
                 lines += [f"  {more}" for more in fault.lines]
@@ -243,7 +243,7 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     tokens = None
     embeddings = None
     table = None
-    receipts: list[Receipt] = []
+    receipts = []
     if recipe is not None:
         if "thresholds" in parts:
             thresholds, measured = reader.thresholds(recipe)
@@ -392,7 +392,7 @@ class _Reader:
             return self._fault(RECIPE, "missing-file")
         try:
             recipe = load_own_recipe(self.directory)
-            lines: list[str] = []
+            lines = []
             if lock is not None:
                 if lock.hashes["plan"] != recipe.plan_hash:
                     of_plan = document_differences(lock.plan, recipe.plan_document)
@@ -618,29 +618,26 @@ def wrong_model(
         plain = without_folders(name)
         scheme = LOCAL if plain.startswith(LOCAL) else ""
         example = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
-        problem = message(
+        yield message(
             "not-as-pinned.folder",
             key,
             error.reason,
             key=key,
             example=example,
         )
-        yield problem
         return
     sha256 = None if folder is None else folder_sha256(folder)
     if folder is None and revision is None:
-        problem = message("not-as-pinned.commit", key, name)
-        yield problem
+        yield message("not-as-pinned.commit", key, name)
     elif sha256 != pinned_sha256:
         actual = f"sha256 {sha256}" if sha256 else "a name of the Hub"
         pinned = f"sha256 {pinned_sha256}"
         if not pinned_sha256:
             pinned = f"commit {revision} of the Hub"
-        problem = message(
+        yield message(
             "not-as-pinned.model",
             key,
             actual,
             pinned,
             name=name,
         )
-        yield problem

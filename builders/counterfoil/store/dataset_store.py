@@ -394,8 +394,7 @@ class DatasetStore:
             if strays:
                 unlisted = []
                 for path in strays:
-                    problem = message("unexpected-file", self.directory / path)
-                    unlisted.append(problem)
+                    unlisted.append(message("unexpected-file", self.directory / path))
                 raise RunFailure(unlisted)
         return receipts
 

@@ -199,7 +199,7 @@ def planned_rows(
     for cell in shard.cells:
         class_id = plan.class_of(cell.label).id
         cells[cell.shift, cell.label] = (class_id, plan.indices_below(cell))
-    seen: set[str] = set()
+    seen = set()
     names = list(dict.fromkeys([*IDENTITY, *columns]))
     for row in read_shard(directory, receipt, names, what, form):
         key, shift, label, class_id, index = (row[name] for name in IDENTITY)

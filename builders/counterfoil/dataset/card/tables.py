@@ -3,7 +3,7 @@ inputs."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,11 +94,10 @@ def _yield_row(
     counts: Mapping[str, Mapping[str, int]],
     tally: Tally,
 ) -> YieldRow:
-    reasons: dict[str, int] = {}
+    reasons = Counter[str]()
     for shift in shifts:
-        for reason, count in counts.get(shift.name, {}).items():
-            reasons[reason] = reasons.get(reason, 0) + count
-    candidates = sum(reasons.values())
+        reasons.update(counts.get(shift.name, {}))
+    candidates = reasons.total()
     accepted = reasons.pop(ACCEPTED, 0)
     least = recipe.evaluate.min_images_per_class
     cells = pairs = 0
@@ -115,7 +114,7 @@ def _yield_row(
         passed = None
     elif candidates:
         # What passed after a cell had all it needed counts for the yield.
-        passed = (accepted + reasons.get(SURPLUS, 0)) / candidates
+        passed = (accepted + reasons[SURPLUS]) / candidates
     return YieldRow(
         name=name,
         shifts=len(shifts),
@@ -265,7 +264,7 @@ class CorruptionRow:
 
 
 def corruption_table_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
-    rows: list[CorruptionRow] = []
+    rows = []
     for shift in recipe.all_shifts():
         if shift.corruption == MATCH:
             says = "Gives each base image only the brightness and contrast of its shifted partner."
