@@ -174,8 +174,7 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
         number = written_id(written.get("id"))
         name = written.get("name")
         if number is None or not isinstance(name, str) or number in names:
-            where = f"{path}: categories[{index}]"
-            problems.add("invalid-coco.category", where, entry)
+            problems.add("invalid-coco.category", f"{path}: categories[{index}]", entry)
         else:
             names[number] = name
     if not problems.count:

@@ -166,8 +166,7 @@ def pinned_content(folder: Path, name: str, sha256: str | None) -> FolderContent
     """
     content = folder_content(folder)
     if sha256 is not None and content.sha256 != sha256:
-        where = f"source: '{name}'"
-        raise failure("changed-data.pinned", where)
+        raise failure("changed-data.pinned", f"source: '{name}'")
     return content
 
 

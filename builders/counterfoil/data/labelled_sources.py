@@ -204,8 +204,7 @@ def _labelled_configs(
     """Return what `labelled_source` returns, with each config as a group."""
     names = opened.configs
     if len(names) < 2:
-        where = f"source: '{origin.dataset}'"
-        raise refusal("unclear-choice.one-config", where)
+        raise refusal("unclear-choice.one-config", f"source: '{origin.dataset}'")
     parts = []
     for name in names:
         config_origin = replace(origin, config=name)
@@ -232,8 +231,7 @@ def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) ->
     splits = opened.splits if split is None else (split,)
     if len(splits) > 1:
         name = opened.source.dataset
-        where = f"source: '{name}'"
-        raise refusal("unclear-choice.splits", where, splits, f"{name}:{splits[-1]}")
+        raise refusal("unclear-choice.splits", f"source: '{name}'", splits, f"{name}:{splits[-1]}")
     return opened.rows(splits[0] if splits else EVERYTHING, labelled=labelled)
 
 
@@ -246,8 +244,7 @@ def _part(
     units: bool = True,
 ) -> _Part:
     if origin.conditions is not None:
-        where = f"source.conditions: {rows.place}"
-        raise refusal("unclear-label.several", where)
+        raise refusal("unclear-label.several", f"source.conditions: {rows.place}")
     labels = labels_of(rows, origin.label_column)
     named = [label for label in labels.known if isinstance(label, str)]
     if numbers and classes is not None and named:
@@ -287,11 +284,9 @@ def _labelled(
     """Join parts. Several parts are a group each, whose name is at the beginning of the keys."""
     first = parts[0]
     if not any(part.chosen.size for part in parts):
-        where = f"source: {first.rows.place}"
-        raise refusal("no-images.classes", where)
+        raise refusal("no-images.classes", f"source: {first.rows.place}")
     if any(part.class_names != first.class_names for part in parts):
-        where = f"source: '{first.rows.dataset}'"
-        raise refusal("unclear-label.configs", where)
+        raise refusal("unclear-label.configs", f"source: '{first.rows.dataset}'")
     keys_of: list[list[str]] = []
     paths = []
     other_paths = []

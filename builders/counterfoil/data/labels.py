@@ -72,8 +72,7 @@ def labels_of(rows: Rows, column: str) -> Labels:
     values = rows.column(column)
     names = rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
-        where = f"source.label_column: {rows.place}"
-        raise refusal("unfit-column.lists", where, column)
+        raise refusal("unfit-column.lists", f"source.label_column: {rows.place}", column)
     if names is not None:
         # By custom a number without a name (-1) means that a row has no label.
         name_of = dict(enumerate(names))

@@ -296,8 +296,7 @@ def column_masks(
     if categories is None:
         return SourceMasks(rows, column, tuple(classes), tuple(numbers))
     if numbers:
-        where = f"source.masks.numbers: {rows.place}"
-        raise refusal("invalid-outline.numbers", where)
+        raise refusal("invalid-outline.numbers", f"source.masks.numbers: {rows.place}")
     known = {plain_name(name): number for number, name in enumerate(categories)}
     lacking = Problems(message)
     number_of = [UNLABELLED] * len(categories)
@@ -313,8 +312,7 @@ def column_masks(
     for row, cell in enumerate(cells):
         if _is_outlined(cell, categories):
             continue
-        where = f"source.masks: {rows.place}, row {row}"
-        raise refusal("unfit-column.masks", where, column)
+        raise refusal("unfit-column.masks", f"source.masks: {rows.place}, row {row}", column)
     return OutlinedMasks(rows, column, tuple(classes), (), cells, number_of)
 
 

@@ -306,8 +306,7 @@ class _LabSource(OpenSource):
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
         world = self.world
         if split not in world.rows:
-            where = f"source: '{world.name}'"
-            raise refusal("unknown-split.dataset", where, split, world.rows)
+            raise refusal("unknown-split.dataset", f"source: '{world.name}'", split, world.rows)
 
         def images(rows: Sequence[int]) -> Iterator[bytes]:
             for row in rows:

@@ -184,8 +184,7 @@ def refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], b
     pins them."""
     for name in data_files(builder):
         if not inside(name):
-            where = f"source: '{source.dataset}'"
-            raise refusal("outside-dataset", where, name)
+            raise refusal("outside-dataset", f"source: '{source.dataset}'", name)
 
 
 def data_files(builder: Any) -> list[str]:

@@ -143,8 +143,7 @@ class Rows:
                 kind = type(value).__name__
                 raise refusal("unfit-column.label", where, str(value)[:40], type=kind)
         if numbers and all(number is None for number in numbers):
-            where = f"source.label_column: {self.place}"
-            raise refusal("missing-label.column", where, column)
+            raise refusal("missing-label.column", f"source.label_column: {self.place}", column)
         return numbers
 
     def texts(self, column: str, key: str) -> tuple[str, ...]:
@@ -305,8 +304,7 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
     loaded = load_table(source, None, pin)
     tables = loaded if isinstance(loaded, dict) else {"train": loaded}
     if not tables:
-        where = f"source: '{source.dataset}'"
-        raise refusal("unknown-split.none", where)
+        raise refusal("unknown-split.none", f"source: '{source.dataset}'")
     # A split of images without labels lacks a column, so the widest table is taken.
     widest = max(tables.values(), key=lambda table: len(table.features))
     rows = {str(split): len(table) for split, table in tables.items()}
@@ -637,12 +635,10 @@ def _hub_builder(source: InputDataset, commit: str | None) -> Any:
     # Without the Hub `datasets` takes the commit that it read last.
     folders = [folder for folder in prepared_folders(source) if folder.name == commit]
     if not folders:
-        where = f"source: '{source.dataset}'"
-        raise failure("hub-unreachable.commit", where, commit)
+        raise failure("hub-unreachable.commit", f"source: '{source.dataset}'", commit)
     if len(folders) > 1:
         names = [folder.parts[-3] for folder in folders]
-        where = f"source: '{source.dataset}'"
-        raise refusal("unclear-choice.configs", where, names)
+        raise refusal("unclear-choice.configs", f"source: '{source.dataset}'", names)
     *_, name, config, version, _ = folders[0].parts
     return Cache(
         cache_dir=str(folders[0].parents[3]),

@@ -212,8 +212,7 @@ class ObjectFolder:
 def rows_of_split(folder: Path, splits: Mapping[str, Sequence[T]], split: str) -> Sequence[T]:
     """Return the rows of a folder's split. Raise UserError if the folder has no such split."""
     if split not in splits:
-        where = f"source: '{folder}'"
-        raise refusal("unknown-split.dataset", where, split, splits)
+        raise refusal("unknown-split.dataset", f"source: '{folder}'", split, splits)
     return splits[split]
 
 
