@@ -497,7 +497,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     cache = None
     if pin.content is not None:
         cache = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
-    builder: Any = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=cache)
+    builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=cache)
     # Whether a `metadata.csv` without declared types lists the images. Columns of conditions are
     # read as numbers.
     of_images = (
@@ -509,7 +509,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         builder = datasets.load_dataset_builder(
             source.dataset, source.config, cache_dir=f"{cache}-as-written"
         )
-        builder._read_metadata = _read_as_written
+        builder.__dict__["_read_metadata"] = _read_as_written
     root = path.resolve()
     refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
     if listing is not None:
@@ -655,7 +655,7 @@ def _prepared(source: InputDataset, builder: Any, split: str | None) -> Any:
     `datasets` reads them."""
     where = f"source: '{source.dataset}'"
     split_generators = builder._split_generators
-    read_metadata = getattr(builder, "_read_metadata", None)
+    read_metadata: Any = getattr(builder, "_read_metadata", None)
 
     def checked(manager: Any, **options: Any) -> Any:
         fetched = manager.download(builder.config.data_files or {})

@@ -204,7 +204,7 @@ class FileCheck:
 def verify_files(directory: Path) -> list[str]:
     """Return a line for each file that is missing, changed or unexpected. The list is empty for a
     complete dataset."""
-    lines = []
+    lines: list[str] = []
     for path, problem in check_files(directory).problems:
         shown = on_a_line(path)
         lines.append(problem.only_at(shown))

@@ -509,7 +509,7 @@ class ShardCheck:
 
     def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> list[Row] | None:
         path = self._path(shard, "candidates")
-        rows = []
+        rows: list[Row] = []
         if not self._is_readable(path):
             return None
         with self._reported(path, shard):
