@@ -394,7 +394,8 @@ class DatasetStore:
             if strays:
                 unlisted = []
                 for path in strays:
-                    unlisted.append(message("unexpected-file", self.directory / path))
+                    problem = message("unexpected-file", self.directory / path)
+                    unlisted.append(problem)
                 raise RunFailure(unlisted)
         return receipts
 
