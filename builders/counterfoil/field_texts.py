@@ -31,7 +31,7 @@ _REGISTRIES = {
 
 def texts_of(declared: type) -> dict[str, str]:
     """Return the texts under the fields of a class and of its bases, by field."""
-    texts: dict[str, str] = {}
+    texts = {}
     for base in declared.__mro__:
         module = sys.modules.get(base.__module__)
         file = str(getattr(module, "__file__", None))

@@ -141,7 +141,7 @@ def find_copies(tested: Fingerprints, train: Fingerprints | None = None) -> Copi
     once. The order of the two does not matter."""
     within = train is None
     others = tested if train is None else train
-    row_of: dict[bytes, int] = {}
+    row_of = {}
     tested_firsts = _firsts(tested, {})
     train_firsts = _firsts(others, row_of)
     exact = _exact_pairs(tested, tested_firsts, None if within else row_of)

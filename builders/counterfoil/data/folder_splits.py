@@ -76,7 +76,7 @@ def splits_of(
         first, within, _ = path[len(root) :].partition("/")
         by_top[first if within else ""].append(path)
     tops = [top for top in by_top if top]
-    split_of: dict[str, str] = {}
+    split_of = {}
     depth = root.count("/") + 1
     flat = set()
     for top in tops:
@@ -133,7 +133,7 @@ def splits_of(
                 split=split,
             )
     images_of: dict[str, tuple[str, ...]] = {}
-    starts: dict[str, str] = {}
+    starts = {}
     order = list(SPLIT_WORDS)
     for top, split in sorted(split_of.items(), key=lambda entry: order.index(entry[1])):
         images_of[split] = tuple(by_top[top])
@@ -199,8 +199,8 @@ def listed_splits(
     """
     assert card.files is not None
 
-    starts: dict[str, str] = {}
-    owner: dict[str, str] = {}
+    starts = {}
+    owner = {}
     for split, images in chosen.items():
         patterns = card.files[split]
         if not images:

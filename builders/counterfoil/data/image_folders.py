@@ -607,7 +607,7 @@ def _with_tables(
     """Return a folder with the lines of its tables. Raise UserError if it is unknown what images
     without a line are."""
     repeated = frozenset(metadata.repeated(deciding, plain.folder))
-    split_of: dict[str, str] = {}
+    split_of = {}
     for split, paths in plain.splits.items():
         split_of |= dict.fromkeys(paths, split)
     lines_of = defaultdict[str, list[int]](list)

@@ -347,7 +347,7 @@ def _clusters(shared: Sequence[Sequence[str]]) -> list[list[int]]:
         return row
 
     for values in shared:
-        first: dict[str, int] = {}
+        first = {}
         for row, value in enumerate(values):
             parents[root(row)] = root(first.setdefault(value, row))
     clusters = defaultdict[int, list[int]](list)

@@ -132,7 +132,7 @@ def match_numbers(
     """Return label → position in `classes`. A label matches a class with this source label. Raise
     UserError if no label matches.
     """
-    positions: dict[int, int] = {}
+    positions = {}
     for position, cls in enumerate(classes):
         positions.setdefault(cls.source_label, position)
     matched = {label: positions[label] for label in labels if label in positions}

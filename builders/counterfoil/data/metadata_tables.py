@@ -52,7 +52,7 @@ class Metadata:
     def repeated(self, deciding: Sequence[str], folder: Path) -> list[int]:
         """Return the lines whose image has an earlier line. Raise UserError if both differ in a
         `deciding` column."""
-        first: dict[str, int] = {}
+        first = {}
         for line, path in enumerate(self.paths):
             first.setdefault(path, line)
         again = [line for line, path in enumerate(self.paths) if first[path] != line]

@@ -84,7 +84,7 @@ def every_class(names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
     """Return a class for each label name, in their order. `_` in a name becomes a space, because
     prompts need words."""
     entries = []
-    owners: dict[str, str] = {}
+    owners = {}
     problems = Problems(message)
     key = f"source.classes: {where}"
     for label, name in enumerate(names):
@@ -108,7 +108,7 @@ def _labelled(
     """Return the classes with source labels. A class without a source label gets it by name."""
     problems = Problems(message)
     labelled = []
-    owners: dict[int, str] = {}
+    owners = {}
     for index, entry in enumerate(entries):
         if entry.source_label is None:
             key = f"source.classes[{index}]"

@@ -63,7 +63,7 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     by_stem = defaultdict[str, list[str]](list)
     for image in photographs:
         by_stem[_stem(image)].append(image)
-    image_of: dict[str, str] = {}
+    image_of = {}
     without = 0
     for file in annotations:
         matches = _images_of(file, by_stem.get(_stem(file), []))
@@ -116,7 +116,7 @@ def _stem(name: str) -> str:
 def _annotations(folder: Path, names: Sequence[str]) -> dict[str, _Annotation]:
     """Return the annotation files of a folder by name. Raise UserError with the problems of all
     files."""
-    annotations: dict[str, _Annotation] = {}
+    annotations = {}
     problems = Problems(message)
     for name in names:
         if not name.lower().endswith(".xml"):

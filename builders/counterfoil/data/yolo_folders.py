@@ -46,7 +46,7 @@ def yolo_folder(
     yaml_path, document = named
     categories = _names(yaml_path, document)
     listed: dict[str, list[str]] = {}
-    absent: dict[str, int] = {}
+    absent = {}
     for key, split_name in _SPLITS.items():
         paths, missing = _listed(yaml_path, document, document.get(key), names, images)
         if paths:
@@ -61,7 +61,7 @@ def yolo_folder(
         files = {path: _stem_of_labels(path) for path in paths}
         unused -= set(files.values())
         # If two images had the same file of labels, its boxes would be of one of them.
-        image_of: dict[str, str] = {}
+        image_of = {}
         for image, stem in files.items():
             first = image_of.setdefault(stem, image)
             if first != image and stem in labels:

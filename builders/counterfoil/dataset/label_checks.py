@@ -261,7 +261,7 @@ def judged_checks(
     """
     total = None
     # Class id → the judge's answers to validation images, without images of the dataset.
-    validated: dict[str, JudgedClass] = {}
+    validated = {}
     if validation is not None:
         answered: Counter[str] = Counter()
         for answers in validation.values():

@@ -595,7 +595,7 @@ def statements_of(
         "over_the_edited": percentiles and edited == recipe.source.validation_split,
         "match": MATCH,
     }
-    its: dict[str, str] = {}
+    its = {}
     of_kind = [f"kind-{recipe.kind.key}.txt.j2", "kind-of-a-plugin.txt.j2"]
     for names in (["kind-words.txt.j2"], of_kind):
         kind_texts = vars(environment.select_template(names).make_module(known))

@@ -392,7 +392,7 @@ def _check_asked(
     columns = {}
     for rule in plan.recipe.asking_rules:
         columns |= dict.fromkeys(rule.columns())
-    required: dict[str, str] = {}
+    required = {}
     asking = []
     for rule in plan.shift(shift).keep:
         if isinstance(rule, AskingRule):

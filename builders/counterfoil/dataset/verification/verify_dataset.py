@@ -250,7 +250,7 @@ def read_shard_receipts(
     recipe = described.recipe
     split = None
     format = None
-    hashes: dict[str, str] = {}
+    hashes = {}
     if recipe is not None:
         split = recipe.output.split
         format = recipe.output.format
