@@ -624,6 +624,16 @@ class ClassAverage:
             units=units,
         )
 
+    def correlation(self, other: ClassAverage) -> float:
+        """Return the correlation of the draws of both averages; 0 if either does not vary."""
+        apart = self.draws - np.nanmean(self.draws)
+        other_apart = other.draws - np.nanmean(other.draws)
+        variances = np.nanmean(apart**2) * np.nanmean(other_apart**2)
+        if not variances:
+            return 0.0
+        covariance = float(np.nanmean(apart * other_apart))
+        return covariance / math.sqrt(float(variances))
+
     def varying(self, reach: float) -> Bounds:
         """Return the distances to the ends of Wilson's interval, for the number of images that the
         variance implies."""
@@ -721,13 +731,7 @@ class AverageComparison:
             low = max(0.0, first.value - float(below))
             high = min(1.0, first.value + float(above))
             return Estimate(first.value, low, high)
-        of_first = first.draws - np.nanmean(first.draws)
-        of_second = second.draws - np.nanmean(second.draws)
-        variances = np.nanmean(of_first**2) * np.nanmean(of_second**2)
-        correlation = 0.0
-        if variances:
-            covariance = float(np.nanmean(of_first * of_second))
-            correlation = covariance / math.sqrt(float(variances))
+        correlation = first.correlation(second)
         # Each distance is at least `floor`: the difference is not known exactly even if no pair
         # differs.
         first_images = first.images * len(first.counts)

@@ -149,7 +149,7 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         mapping = dict(pairs)
         if len(mapping) == len(pairs):
             return mapping
-        known: set[str] = set()
+        known = set()
         twice = next(key for key, _ in pairs if key in known or known.add(key))
         shown = f"{twice[:_LONGEST_SHOWN]!r:.60}"
         raise UserError(f"{where}: {shown} appears more than once", form.hint)
@@ -161,18 +161,8 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         raise UserError(f"{where} is damaged: it is nested too deeply", form.hint) from None
     except ValueError as error:
         raise UserError(f"{where} is damaged: {error}", form.hint) from None
-    expected = form.version
-    if expected is not None and isinstance(document, dict):
-        if "version" not in document:
-            raise UserError(f"{where} is not {form.called}: version: is missing", form.hint)
-        version = document["version"]
-        if type(version) is int and version != expected:
-            age = "an earlier" if version < expected else "a later"
-            raise OtherVersion(
-                f"{where} is of {age} version of Counterfoil: found version {version}, expected"
-                f" {expected}",
-                form.hint,
-            )
+    if form.version is not None and isinstance(document, dict):
+        _refuse_other_version(document, form.version, where, form)
     count = 0
     finite = True
     waiting = [document]
@@ -195,6 +185,24 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
             raise UserError(f"{where} has more than {form.most:,} values", form.hint)
         waiting += inner
     return finite
+
+
+def _refuse_other_version(
+    document: Mapping[str, Any],
+    expected: int,
+    where: str,
+    form: Form,
+) -> None:
+    if "version" not in document:
+        raise UserError(f"{where} is not {form.called}: version: is missing", form.hint)
+    version = document["version"]
+    if type(version) is int and version != expected:
+        age = "an earlier" if version < expected else "a later"
+        raise OtherVersion(
+            f"{where} is of {age} version of Counterfoil: found version {version}, expected"
+            f" {expected}",
+            form.hint,
+        )
 
 
 def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:

@@ -140,9 +140,9 @@ class MessageTable:
         All sentences of a code but one begin with a word and a colon. `>` begins the advice of the
         code or the sentence above it. A deeper indent continues a text.
         """
-        codes: dict[str, str] = {}
-        sentences: dict[str, str] = {}
-        advice: dict[str, str] = {}
+        codes = {}
+        sentences = {}
+        advice = {}
         code = name = ""
         texts = codes
         for line in text.strip().splitlines():

@@ -31,7 +31,7 @@ _REGISTRIES = {
 
 def texts_of(declared: type) -> dict[str, str]:
     """Return the texts under the fields of a class and of its bases, by field."""
-    texts: dict[str, str] = {}
+    texts = {}
     for base in declared.__mro__:
         module = sys.modules.get(base.__module__)
         file = str(getattr(module, "__file__", None))
@@ -82,7 +82,7 @@ def _filled(text: str) -> str:
 
 
 def _names(gap: re.Match[str]) -> str:
-    names: list[str] = []
+    names = []
     for group in re.split(r"\s+and\s+", gap[2]):
         names += _own_names(group)
         names += plugin_names(f"counterfoil.{group}")

@@ -80,7 +80,7 @@ def read_foreign_parquet(
     import pyarrow as pa
 
     types = _types(file)
-    chosen: dict[str, str] = {}
+    chosen = {}
     for name, wanted in columns.items():
         if name not in types:
             raise UnfitFile(f"has no column {name[:40]!r}")

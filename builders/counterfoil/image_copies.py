@@ -141,7 +141,7 @@ def find_copies(tested: Fingerprints, train: Fingerprints | None = None) -> Copi
     once. The order of the two does not matter."""
     within = train is None
     others = tested if train is None else train
-    row_of: dict[bytes, int] = {}
+    row_of = {}
     tested_firsts = _firsts(tested, {})
     train_firsts = _firsts(others, row_of)
     exact = _exact_pairs(tested, tested_firsts, None if within else row_of)
@@ -300,7 +300,7 @@ def detailed(images: Fingerprints) -> Bools:
 def _comparable(images: Fingerprints) -> Ints:
     """Return the rows with enough detail, the first of each picture."""
     enough = detailed(images)
-    known: set[bytes] = set()
+    known = set()
     for row, pixels in enumerate(images["pixels"].tolist()):
         enough[row] &= pixels not in known
         known.add(pixels)

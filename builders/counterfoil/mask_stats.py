@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Floats, Ints
-from counterfoil.resampled_stats import CategoryScores, Units
+from counterfoil.resampled_stats import CategoryScores, Units, ratio_or_nan
 from counterfoil.stats import seeded_generator
 
 REPLICATES = 1000
@@ -71,7 +71,7 @@ def boundary_f1(truth: Numbers, answer: Numbers, classes: int) -> Floats:
     recall = _shares_near(true, given, limit, classes)
     both = precision + recall
     product = precision * recall
-    scores = _ratio(2 * product, both, both > 0)
+    scores = ratio_or_nan(2 * product, both)
     # F1 is 0 if the answer lacks the class, or if no boundaries match.
     has_boundary = np.isfinite(recall)
     found_nothing = has_boundary & ~(both > 0)
@@ -131,7 +131,7 @@ def _shares_near(points: _Places, others: _Places, limit: int, classes: int) -> 
     bins = classes + 1
     pixels = np.bincount(points.labels, minlength=bins)
     hits = np.bincount(points.labels, near, minlength=bins)
-    shares = _ratio(hits, pixels, pixels > 0)
+    shares = ratio_or_nan(hits, pixels)
     return shares[:classes]
 
 
@@ -210,16 +210,16 @@ class PixelCounts:
         """Return the mean IoU of each image over the classes that it has, (n,); NaN without one."""
         having = self.having > 0
         either = self.having + self.given - self.hits
-        iou = _ratio(self.hits, either, having)
+        iou = ratio_or_nan(self.hits, either, having)
         total = np.nansum(iou, axis=1)
         number = having.sum(axis=1)
-        return _ratio(total, number, number > 0)
+        return ratio_or_nan(total, number)
 
     def image_accuracy(self) -> Floats:
         """Return the pixel accuracy of each image, (n,); NaN without a pixel that has a class."""
         right = self.hits.sum(axis=1)
         whole = self.having.sum(axis=1)
-        return _ratio(right, whole, whole > 0)
+        return ratio_or_nan(right, whole)
 
 
 def _measures(
@@ -233,23 +233,18 @@ def _measures(
     `bounded` images."""
     known = having > 0
     either = having + given - hits
-    iou = _ratio(hits, either, known)
-    recall = _ratio(hits, having, known)
+    iou = ratio_or_nan(hits, either, known)
+    recall = ratio_or_nan(hits, having)
     every = having.sum(axis=0)
     right = hits.sum(axis=0)
-    accuracy = _ratio(right, every, every > 0)
-    f1 = _ratio(boundary, bounded, bounded > 0)
+    accuracy = ratio_or_nan(right, every)
+    f1 = ratio_or_nan(boundary, bounded)
     return {
         IOU: iou,
         RECALL: recall,
         PIXELS: accuracy[None],
         BOUNDARY: f1,
     }
-
-
-def _ratio(part: NDArray, whole: NDArray, where: NDArray) -> Floats:
-    unknown = np.full(np.shape(part), np.nan)
-    return np.divide(part, whole, out=unknown, where=where)
 
 
 def score_masks(

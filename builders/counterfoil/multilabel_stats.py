@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.progress import report_progress
-from counterfoil.resampled_stats import CategoryScores, Units
+from counterfoil.resampled_stats import CategoryScores, Units, ratio_or_nan
 from counterfoil.stats import best_threshold, seeded_generator
 
 REPLICATES = 1000
@@ -87,7 +87,7 @@ def label_precision(
         recalled = np.diff(hits, axis=0, prepend=0)
         shares = hits / np.maximum(hits + false, 1)
         sums = (recalled * shares).sum(axis=0)
-        precision.append(_divided(sums, hits[-1]))
+        precision.append(ratio_or_nan(sums, hits[-1]))
     return np.stack(precision)
 
 
@@ -107,14 +107,8 @@ def label_auroc(
         equal = np.diff(false, axis=0, prepend=0)
         beaten = false[-1] - false + equal / 2
         sums = (positives * beaten).sum(axis=0)
-        areas.append(_divided(sums, pairs))
+        areas.append(ratio_or_nan(sums, pairs))
     return np.stack(areas)
-
-
-def _divided(sums: Floats, counts: AnyFloats | NDArray[np.integer[Any]]) -> Floats:
-    """Return sums over counts; NaN where there is nothing to count."""
-    unknown = np.full(sums.shape, np.nan)
-    return np.divide(sums, counts, out=unknown, where=counts > 0)
 
 
 def _by_falling_score(
@@ -286,6 +280,6 @@ def label_accuracy(
         right = side & (answers == truth.present)
         hits = right.T.astype(np.float64) @ drawn
         whole = side.T.astype(np.float64) @ drawn
-        return _divided(hits, whole)
+        return ratio_or_nan(hits, whole)
 
     return (share(truth.having) + share(truth.lacking)) / 2

@@ -200,7 +200,7 @@ def named_values(option: Option, words: Sequence[str]) -> dict[str, str]:
     """Parse NAME=VALUE words. Raise UserError with all words of another form or with a repeated
     name."""
     form = (option.metavar or "").removesuffix("...").replace("[MODEL=]", "MODEL=")
-    values: dict[str, str] = {}
+    values = {}
     problems = []
     for word in words:
         name, equals, value = word.partition("=")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -305,8 +305,8 @@ class Units:
         they are.
         """
         total = np.zeros((REPLICATES, classes[0][1].shape[1]))
-        single_units: list[int] = []
-        single_means: list[Floats] = []
+        single_units = []
+        single_means = []
         for units, values in classes:
             first = units[0]
             if (units == first).all():
@@ -341,6 +341,18 @@ class Units:
         unit = self.of_image[image]
         marked_units[unit, column] = True
         return marked_units.sum(axis=0)
+
+
+def ratio_or_nan(
+    part: NDArray[Any],
+    whole: NDArray[Any],
+    where: Bools | None = None,
+) -> Floats:
+    """Return `part` over `whole`, and NaN elsewhere. where: by default, where `whole` is above 0."""
+    if where is None:
+        where = whole > 0
+    unknown = np.full(part.shape, np.nan)
+    return np.divide(part, whole, out=unknown, where=where)
 
 
 def mean_of_finite(values: Floats) -> Floats:

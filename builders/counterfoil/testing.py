@@ -309,7 +309,7 @@ def check_export(name: str) -> None:
     again = EXPORTS[name](failures)
     assert dict(texts) == dict(again), f"{name}: the same failures give other texts"
     assert texts, f"{name}: it writes no file"
-    taken: set[str] = set()
+    taken = set()
     for other in EXPORTS:
         if other != name:
             taken.update(EXPORTS[other](failures))
@@ -357,7 +357,7 @@ def _check_events(
     items: Sequence[int],
 ) -> set[int]:
     """Check that each item is finished once, and return the processes that did them."""
-    done: list[int] = []
+    done = []
     processes = set()
     steps = 0
     for event in events:

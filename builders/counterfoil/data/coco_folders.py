@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,38 +50,36 @@ def coco_folder(
     if not documents:
         return None
     by_split = _by_split(folder, documents)
-    categories = {name: _categories(folder / name, documents[name]) for name in documents}
+    categories_of = {name: _categories(folder / name, documents[name]) for name in documents}
     first = next(iter(documents))
-    in_order = [*categories[first].values()]
-    for other, of_other in categories.items():
-        if [*of_other.values()] != in_order:
+    categories = categories_of[first]
+    category_names = tuple(categories.values())
+    for other, of_other in categories_of.items():
+        if tuple(of_other.values()) != category_names:
             files = f"{shown_name(first)} and {shown_name(other)}"
             raise refusal("invalid-coco.differ", folder, files)
-    by_basename: dict[str, list[str]] = {}
+    by_basename = defaultdict[str, list[str]](list)
     for image in images:
-        by_basename.setdefault(_basename(image), []).append(image)
+        by_basename[_basename(image)].append(image)
     splits = {}
     absent = {}
     annotations: list[Mapping[str, Any]] = []
-    used: set[int] = set()
+    used = set()
     for split_name, name in sorted(by_split.items()):
-        path = folder / name
         document = documents[name]
-        rows, lacking = _rows(
-            path,
+        rows, absent[split_name] = _rows(
+            folder,
             name,
             document,
-            categories[name],
+            categories_of[name],
             by_basename,
             outlines,
         )
         splits[split_name] = rows
-        absent[split_name] = lacking
         annotations += document["annotations"]
         for row in rows:
             used.update(row.lists["category"])
-    names_of = categories[first]
-    group = _group(documents[first]["categories"], names_of, used)
+    group = _group(documents[first]["categories"], categories, used)
     groups = frozenset[str]()
     notes = []
     if group is not None:
@@ -97,18 +95,18 @@ def coco_folder(
             " missed (its issue"
             " 332), and Counterfoil matches it like any other"
         )
-    ids = [number for number, name in names_of.items() if name != group]
-    if ids == [*range(1, len(ids) + 1)]:
-        ids = []
-    numbers = tuple(number for number in ids if isinstance(number, int))
+    # The usual numbers need no mention. Ids that are texts are no numbers.
+    ids = tuple(number for number, name in categories.items() if name != group)
+    if ids == tuple(range(1, len(ids) + 1)):
+        ids = ()
     return ObjectFolder(
         folder,
         "COCO",
-        tuple(names_of.values()),
+        category_names,
         splits,
         absent,
         groups,
-        numbers,
+        tuple(number for number in ids if isinstance(number, int)),
         tuple(notes),
         outlined=bool(annotations) and all(entry.get("segmentation") for entry in annotations),
     )
@@ -147,14 +145,14 @@ def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
 
 def _by_split(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the COCO file of each split."""
-    by_split: dict[str, list[str]] = {}
+    by_split = defaultdict[str, list[str]](list)
     for name in names:
         # The split is in the name of the file, or else in the name of the file's folder
         # (train/_annotations.coco.json).
         home, _, file = name.rpartition("/")
         stem, _ = posixpath.splitext(file)
         split_name = split_of_name(stem) or split_of_name(home)
-        by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
+        by_split[split_name or DEFAULT_SPLIT].append(name)
     twice = Problems(message)
     for files in by_split.values():
         if len(files) > 1:
@@ -176,8 +174,7 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
         number = written_id(written.get("id"))
         name = written.get("name")
         if number is None or not isinstance(name, str) or number in names:
-            where = f"{path}: categories[{index}]"
-            problems.add("invalid-coco.category", where, entry)
+            problems.add("invalid-coco.category", f"{path}: categories[{index}]", entry)
         else:
             names[number] = name
     if not problems.count:
@@ -195,25 +192,24 @@ def _group(
 ) -> str | None:
     """Return the category without objects that only groups the others, as exports of Roboflow begin
     with one."""
-    if len(names) < 2:
+    if len(names) < 2 or 0 in used:
         return None
-    above = {
-        entry.get("supercategory")
-        for entry in entries
-        if entry.get("name") != entry.get("supercategory")
-    }
-    (number, name), *others = names.items()
-    if 0 in used:
-        return None
-    of_others = [other for other, _ in others]
-    from_one = number == 0 and of_others == [*range(1, len(names))]
-    above_first = next(entry.get("supercategory") for entry in entries if entry["name"] == name)
-    alone = above_first in (None, "", "none")
-    return name if alone and (from_one or name in above) else None
+    name, *_ = names.values()
+    above_first = None
+    groups = set()
+    for entry in entries:
+        above = entry.get("supercategory")
+        if entry["name"] == name:
+            above_first = above
+        if entry["name"] != above:
+            groups.add(above)
+    has_no_group = above_first in (None, "", "none")
+    numbered_from_0 = [*names] == [*range(len(names))]
+    return name if has_no_group and (numbered_from_0 or name in groups) else None
 
 
 def _rows(
-    path: Path,
+    folder: Path,
     name: str,
     document: Mapping[str, Any],
     categories: Mapping[int | str, str],
@@ -222,11 +218,12 @@ def _rows(
 ) -> tuple[list[WrittenObjects], int]:
     """Return the images of a COCO file that are in the folder, with their objects, and the number
     of missing images."""
+    path = folder / name
     problems = Problems(message)
-    rows: list[WrittenObjects] = []
+    rows = []
     lists_of: dict[int | str, Any] = {}
     absent = 0
-    used: set[str] = set()
+    used = set()
     for number, entry in enumerate(document["images"]):
         where = f"{path}: images[{number}]"
         written = entry if isinstance(entry, Mapping) else {}
@@ -240,21 +237,16 @@ def _rows(
             lists[SEGMENTATION] = []
         lists_of[image] = lists
         matches = _files_named(file, name, by_basename)
-        if len(matches) > 1:
+        if not matches:
+            absent += 1
+        elif len(matches) > 1:
             known = some_of(map(shown_name, matches))
-            problems.add(
-                "invalid-coco.several",
-                where,
-                file,
-                known,
-            )
-        elif matches and matches[0] in used:
+            problems.add("invalid-coco.several", where, file, known)
+        elif matches[0] in used:
             problems.add("invalid-coco.again", where, file)
-        elif matches:
+        else:
             used.add(matches[0])
             rows.append(WrittenObjects(matches[0], lists, _written_size(entry)))
-        else:
-            absent += 1
     index_of = {number: index for index, number in enumerate(categories)}
     for number, entry in enumerate(document["annotations"]):
         _add(
@@ -330,22 +322,24 @@ def _written_size(entry: Mapping[str, Any]) -> Size | None:
     return (width, height) if width > 0 and height > 0 else None
 
 
-def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> list[str]:
+def _files_named(file: str, name: str, by_basename: Mapping[str, list[str]]) -> list[str]:
     """Return the images that `file` may mean in a COCO file at `name`: the image in the COCO file's
     own folder, or the best matches.
     """
     written = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
-    alike = position.get(_basename(written), ())
-    matches = [image for image in alike if f"/{image}".endswith(f"/{written}")]
+    same_basename = by_basename.get(_basename(written), ())
+    matches = [image for image in same_basename if f"/{image}".endswith(f"/{written}")]
     if len(matches) < 2:
         return matches
     home, _, coco_file = name.rpartition("/")
     stem, _ = posixpath.splitext(coco_file)
-    beside = [image for image in matches if image == posixpath.join(home, written)]
+    beside = posixpath.join(home, written)
+    if beside in matches:
+        return [beside]
     # For example, the COCO file instances_val2017.json means images/val2017/1.jpg.
     named = []
     for image in matches:
         *folders, _ = image.split("/")
         if any(part in stem for part in filter(None, folders)):
             named.append(image)
-    return beside or named or matches
+    return named or matches

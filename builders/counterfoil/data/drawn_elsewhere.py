@@ -8,7 +8,7 @@ index only if their seeds are equal, and their numbers too if the table has numb
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,24 +87,17 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     columns.problems.refuse(message.advice["unfit-column.given"])
     wanted = {shift.name: shift.candidates for shift in recipe.all_shifts()}
     table: dict[tuple[str | None, str], list[PoolRow]] = {}
-    indexed = list(_indexed(cells, seeded=columns.seeds is not None))
+    indexed = _by_index(cells, seeded=columns.seeds is not None)
     shared: Counter[tuple[str, int]] = Counter()
-    for (_, class_id), image_at in indexed:
+    for (_, class_id), image_at in indexed.items():
         shared.update((class_id, index) for index in image_at)
-    for (shift, class_id), image_at in indexed:
+    for (shift, class_id), image_at in indexed.items():
         by_frequency = sorted(image_at, key=lambda index: (-shared[class_id, index], index))
         rows_of_cell = []
         for index in sorted(by_frequency[: wanted[shift]]):
             row, _, seed = image_at[index]
             prompt = columns.prompts[row]
-            rows_of_cell.append(
-                PoolRow(
-                    row,
-                    index=index,
-                    seed=seed,
-                    prompt=prompt,
-                )
-            )
+            rows_of_cell.append(PoolRow(row, index=index, seed=seed, prompt=prompt))
         table[shift, class_id] = rows_of_cell
     pairs, shifted = _pairs(table)
     if recipe.samples.noise == "paired" and not pairs and shifted:
@@ -113,24 +106,9 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     given = RowTable.of(table, "given")
     size = len(given.content)
     if size > MOST_BYTES:
-        raise refusal(
-            "too-much-data.table",
-            rows.place,
-            size,
-            MOST_BYTES,
-        )
-    return GivenRows(
-        given,
-        tuple(
-            _notes(
-                recipe,
-                rows,
-                cells,
-                table,
-                columns,
-            )
-        ),
-    )
+        raise refusal("too-much-data.table", rows.place, size, MOST_BYTES)
+    notes = _notes(recipe, rows, cells, table, columns)
+    return GivenRows(given, tuple(notes))
 
 
 class _Columns:
@@ -146,12 +124,12 @@ class _Columns:
             self.prompts = self._texts(generator.prompt_column)
         self.seeds: list[int | None] | None = None
         if generator.seed_column in rows.columns:
-            seeds = self._whole(generator.seed_column)
+            seeds = self._whole_numbers(generator.seed_column)
             if any(value is not None for value in seeds):
                 self.seeds = seeds
         self.numbers: list[int | None] | None = None
         if generator.index_column is not None:
-            self.numbers = self._whole(generator.index_column, needed=True)
+            self.numbers = self._whole_numbers(generator.index_column, needed=True)
 
     def image(self, row: int) -> _Image:
         number = None if self.numbers is None else self.numbers[row]
@@ -163,42 +141,35 @@ class _Columns:
         for value in self._rows.column(column):
             texts.append(one_line(value) if isinstance(value, str) else "")
         long = [row for row, text in enumerate(texts) if len(text) > LONGEST_PROMPT]
-        self.wrong(column, long, f"at most {LONGEST_PROMPT:,} characters")
+        self.add_wrong(column, long, f"at most {LONGEST_PROMPT:,} characters")
         return texts
 
-    def _whole(self, column: str, *, needed: bool = False) -> list[int | None]:
-        values = list(self._rows.column(column))
-        numbers = list(map(_whole, values))
-        missing = [row for row, number in enumerate(numbers) if number is None]
-        if not needed:
-            # The cell is empty if its value is NaN, the only value that differs from itself.
-            empty = [value is None or value != value or not str(value).strip() for value in values]
-            missing = [row for row in missing if not empty[row]]
-        self.wrong(column, missing, f"a whole number from 0 to {MOST_SEED:,}")
+    def _whole_numbers(self, column: str, *, needed: bool = False) -> list[int | None]:
+        """Return a column of whole numbers. needed: whether an empty cell is wrong."""
+        numbers = []
+        wrong = []
+        for row, value in enumerate(self._rows.column(column)):
+            number = _whole_number(value)
+            numbers.append(number)
+            # NaN, the only value that differs from itself, is an empty cell too.
+            is_empty = value is None or value != value or not str(value).strip()
+            if number is None and (needed or not is_empty):
+                wrong.append(row)
+        self.add_wrong(column, wrong, f"a whole number from 0 to {MOST_SEED:,}")
         return numbers
 
-    def wrong(
-        self,
-        column: str,
-        rows: Sequence[int],
-        expected: str,
-    ) -> None:
-        if rows:
-            first = self._rows.column(column)[rows[0]]
-            more = len(rows) - 1
-            name = "unfit-column.given-rows" if more else "unfit-column.given"
-
-            where = f"{self._rows.place}: column '{column}'"
-            self.problems.add(
-                name,
-                where,
-                first,
-                expected,
-                more=more,
-            )
+    def add_wrong(self, column: str, rows: Sequence[int], expected: str) -> None:
+        """Add a problem for the rows in which a column has a wrong value, if there are any."""
+        if not rows:
+            return
+        first = self._rows.column(column)[rows[0]]
+        more = len(rows) - 1
+        name = "unfit-column.given-rows" if more else "unfit-column.given"
+        where = f"{self._rows.place}: column '{column}'"
+        self.problems.add(name, where, first, expected, more=more)
 
 
-def _whole(value: Any) -> int | None:
+def _whole_number(value: Any) -> int | None:
     """Parse a whole number that can be stored. Return None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -225,7 +196,7 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> _Cells:
             values[row] = ""
         elif not isinstance(value, int | str):
             unfit.append(row)
-    columns.wrong(generator.shift_column, unfit, "text")
+    columns.add_wrong(generator.shift_column, unfit, "text")
     try:
         labels = labels_of(rows, generator.label_column)
         positions = labels.places(classes, rows.place).tolist()
@@ -253,32 +224,22 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> _Cells:
             unknown["class", shift, class_id] += 1
         else:
             unknown["shift", shift, ""] += 1
-    names_of = {"label": list[str](), "shift": sorted(known)}
+    label_names = []
     for cls in classes:
-        names_of["label"] += (cls.id, cls.name)
+        label_names += (cls.id, cls.name)
+    shift_names = sorted(known)
     problems = columns.problems
     for (what, value, class_id), count in unknown.items():
-        expected = names_of.get(what, class_id)
-        problems.add(
-            f"unknown-label.given-{what}",
-            rows.place,
-            value,
-            expected,
-            rows=count,
-        )
+        expected = {"label": label_names, "shift": shift_names, "class": class_id}
+        name = f"unknown-label.given-{what}"
+        problems.add(name, rows.place, value, expected[what], rows=count)
     empty = []
     for (shift, class_id), images in cells.items():
         if not images:
             empty.append(f"'{shift}' of '{class_id}'")
     if empty:
         shown = some_of(empty, 10)
-        problems.add(
-            "no-images.cells",
-            rows.place,
-            len(empty),
-            len(cells),
-            cells=shown,
-        )
+        problems.add("no-images.cells", rows.place, len(empty), len(cells), cells=shown)
     return cells
 
 
@@ -291,30 +252,31 @@ def _add_repeated(cells: _Cells, columns: _Columns) -> None:
         times: Counter[int | None] = Counter()
         for image in images:
             times[image.number if numbered else image.seed] += 1
-        repeated = [value for value, count in times.items() if count > 1 and value is not None]
+        del times[None]
+        repeated = [value for value, count in times.items() if count > 1]
         if repeated:
             where = f"'{shift}' of '{class_id}'"
             columns.problems.add(name, where, repeated[0])
 
 
-def _indexed(
-    cells: _Cells, *, seeded: bool
-) -> Iterator[tuple[tuple[str, str], Mapping[int, _Image]]]:
-    """Yield each cell with its images by index. With seeds, equal identities have equal indices in
-    all shifts."""
-    identities: dict[str, set[tuple[int, bool, int]]] = {}
+def _by_index(cells: _Cells, *, seeded: bool) -> Mapping[tuple[str, str], dict[int, _Image]]:
+    """Return each cell's images by index. With seeds, equal identities have equal indices in all
+    shifts."""
+    identities = defaultdict[str, set[tuple[int, bool, int]]](set)
     for (_, class_id), images in cells.items():
-        identities.setdefault(class_id, set()).update(image.identity for image in images)
-    ranks = {}
+        identities[class_id].update(image.identity for image in images)
+    indices = {}
     for class_id, of_class in identities.items():
-        ranks[class_id] = {identity: rank for rank, identity in enumerate(sorted(of_class))}
+        indices[class_id] = {identity: index for index, identity in enumerate(sorted(of_class))}
+    by_index = {}
     for (shift, class_id), images in cells.items():
-        in_order = sorted(images, key=lambda image: image.identity)
-        by_index = dict(enumerate(in_order))
         if seeded:
-            rank = ranks[class_id]
-            by_index = {rank[image.identity]: image for image in images}
-        yield (shift, class_id), by_index
+            index_of = indices[class_id]
+            by_index[shift, class_id] = {index_of[image.identity]: image for image in images}
+        else:
+            in_order = sorted(images, key=lambda image: image.identity)
+            by_index[shift, class_id] = dict(enumerate(in_order))
+    return by_index
 
 
 def _pairs(table: Mapping[tuple[str | None, str], Sequence[PoolRow]]) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -70,23 +71,23 @@ def splits_of(
     declared: the names of classes that the folder's description lists. decided: whether a table
     gives the labels, so that folders are no classes.
     """
-    by_top: dict[str, list[str]] = {}
+    by_top = defaultdict[str, list[str]](list)
     for path in images:
         first, within, _ = path[len(root) :].partition("/")
-        by_top.setdefault(first if within else "", []).append(path)
+        by_top[first if within else ""].append(path)
     tops = [top for top in by_top if top]
-    split_of: dict[str, str] = {}
+    split_of = {}
     depth = root.count("/") + 1
-    flat: set[str] = set()
+    flat = set()
     for top in tops:
         if top.lower() in SPLIT_OF:
             split_of[top] = SPLIT_OF[top.lower()]
         if not decided and all(path.count("/") == depth for path in by_top[top]):
             flat.add(top)
-    everything = {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
+    one_split = {DEFAULT_SPLIT: tuple(images)}, {DEFAULT_SPLIT: root}
     if declared and set(tops) <= set(declared):
         _refuse_splits_below(folder, images, root)
-        return everything
+        return one_split
     if not split_of:
         split_of = _splits_by_word(
             by_top,
@@ -97,11 +98,11 @@ def splits_of(
     outside = [top for top in by_top if top not in split_of]
     # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders
     # either, and none of them is named as another split.
-    perhaps_class = flat.issuperset(tops) and len(split_of) == 1 < len(tops)
+    perhaps_class = len(split_of) == 1 and len(tops) > 1 and flat.issuperset(tops)
     if split_of and outside and not perhaps_class:
         named = ", ".join(f"{root}{top}/" for top in split_of)
         count = sum(len(by_top[top]) for top in outside)
-        shown: list[str] = []
+        shown = []
         for top in outside:
             shown += [f"{root}{top}/"] if top else by_top[top]
         known = some_of(map(shown_name, shown))
@@ -118,10 +119,10 @@ def splits_of(
             shown_tops = shown_name(format_list(doubtful))
             raise refusal("unclear-split.doubtful", folder, shown_tops)
         _refuse_splits_below(folder, images, root)
-        return everything
-    tops_of: dict[str, list[str]] = {}
+        return one_split
+    tops_of = defaultdict[str, list[str]](list)
     for top, split in split_of.items():
-        tops_of.setdefault(split, []).append(f"{root}{top}/")
+        tops_of[split].append(f"{root}{top}/")
     for split, folders in tops_of.items():
         if len(folders) > 1:
             shown_tops = shown_name(format_list(folders))
@@ -132,7 +133,7 @@ def splits_of(
                 split=split,
             )
     images_of: dict[str, tuple[str, ...]] = {}
-    starts: dict[str, str] = {}
+    starts = {}
     order = list(SPLIT_WORDS)
     for top, split in sorted(split_of.items(), key=lambda entry: order.index(entry[1])):
         images_of[split] = tuple(by_top[top])
@@ -175,7 +176,7 @@ def _splits_by_word(
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
     """Raise UserError for CLASS/SPLIT/FILE, because reading it by classes would mix the images of
     all splits."""
-    split_folders: dict[str, None] = {}
+    split_folders = {}
     for path in images:
         first, *below = path[len(root) :].split("/")
         if len(below) > 1 and below[0].lower() in SPLIT_OF:
@@ -198,8 +199,8 @@ def listed_splits(
     """
     assert card.files is not None
 
-    starts: dict[str, str] = {}
-    owner: dict[str, str] = {}
+    starts = {}
+    owner = {}
     for split, images in chosen.items():
         patterns = card.files[split]
         if not images:

@@ -11,8 +11,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -89,21 +90,20 @@ def folder_listing(folder: Path) -> Listing:
         listing = list_files(folder, hidden=True, most=MOST_FILES, links=True)
     except OSError as error:
         raise failure("unreadable-data.folder", folder, error) from error
-    # Whether other people fetched, built, described or packed the folder, so that its owner did not
-    # collect it.
-    if listing.linked and (
-        (folder / _FETCHED).exists()
-        or any(
-            name in _BUILT
-            or name.rpartition("/")[2] in _DESCRIBED
-            or PurePosixPath(name).suffix.lower() in _PACKED
-            for name in listing.files
-        )
-    ):
+    if listing.linked and _is_from_others(folder, listing.files):
         listing.unfit |= dict.fromkeys(
             listing.linked, "is a link, expected a folder of the dataset itself"
         )
     return listing
+
+
+def _is_from_others(folder: Path, names: Sequence[str]) -> bool:
+    """Check whether a folder was fetched, built, described or packed, so that its owner may not
+    have collected it."""
+    if (folder / _FETCHED).exists() or not _BUILT.isdisjoint(names):
+        return True
+    paths = map(PurePosixPath, names)
+    return any(path.name in _DESCRIBED or path.suffix.lower() in _PACKED for path in paths)
 
 
 def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> FolderContent:
@@ -132,22 +132,22 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
         path = f"{top}{os.sep}{name}"
         encoded = os.fsencode(name)
         try:
-            before = key, size, changed = _look(path, encoded)
-            content = remembered.get(key) if changed < clock() - _TICK else None
-            if content is not None:
-                lasting[key] = content
-            else:
+            state = _state(path, encoded)
+            key, size, changed = state
+            settled = changed < clock() - _TICK
+            content = remembered.get(key) if settled else None
+            if content is None:
                 with open_regular(Path(path)) as file:
-                    whole = size <= _AT_ONCE
                     digested = (
                         hashlib.sha256(file.read())
-                        if whole
+                        if size <= _AT_ONCE
                         else hashlib.file_digest(file, "sha256")
                     )
                     content = digested.digest()
                 read += 1
-                if before == _look(path, encoded) and changed < clock() - _TICK:
-                    lasting[key] = content
+                settled = state == _state(path, encoded) and changed < clock() - _TICK
+            if settled:
+                lasting[key] = content
         except OSError as error:
             raise failure("unreadable-data.read", path, error) from error
         digest.update(encoded + b"\0" + content)
@@ -166,14 +166,13 @@ def pinned_content(folder: Path, name: str, sha256: str | None) -> FolderContent
     """
     content = folder_content(folder)
     if sha256 is not None and content.sha256 != sha256:
-        where = f"source: '{name}'"
-        raise failure("changed-data.pinned", where)
+        raise failure("changed-data.pinned", f"source: '{name}'")
     return content
 
 
-def _look(path: str, encoded: bytes) -> tuple[bytes, int, int]:
-    """Return a key over a file's name, size, times and inode. Return also its size and the time of
-    its last change."""
+def _state(path: str, encoded: bytes) -> tuple[bytes, int, int]:
+    """Return a key over a file's name, size, times and inode; its size; and the time of its last
+    change."""
     status = os.stat(path)  # noqa: PTH116 (a Path for each of hundreds of thousands takes longer than the call)
     # The key includes the change time, because copying tools set the modification time to that of
     # the original.
@@ -209,7 +208,7 @@ def _remembered(folder: Path) -> dict[bytes, bytes]:
 
 
 _MOST_KNOWN_BYTES = 1 << 16
-_HEX_DIGITS = frozenset("0123456789abcdef")
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def remember_folder(folder: Path, content: str) -> None:
@@ -225,9 +224,9 @@ def placed_source(source: Source, recorded: Any) -> Source:
     """Return a source whose folder on this machine has the recorded pin's content, if such a folder
     is known."""
     content = recorded.get("content") if isinstance(recorded, Mapping) else None
-    if not (is_local(source.dataset) and source.dataset.startswith(ELSEWHERE)):
-        return source
-    if not isinstance(content, str) or len(content) != 64 or not _HEX_DIGITS.issuperset(content):
+    is_hash = isinstance(content, str) and _SHA256.fullmatch(content)
+    is_elsewhere = is_local(source.dataset) and source.dataset.startswith(ELSEWHERE)
+    if not is_hash or not is_elsewhere:
         return source
     try:
         folder = Path(json.loads(read_regular(_known_place(content), _MOST_KNOWN_BYTES))["folder"])

@@ -114,6 +114,7 @@ def fetch_dataset_files(
 
 
 T = TypeVar("T")
+Raised = TypeVar("Raised", bound=BaseException)
 
 # HTTP statuses that deserve another try: request time-out, another commit came first, too many
 # requests. Server errors come as 5xx.
@@ -187,9 +188,7 @@ def with_retries(
         except CounterfoilError:
             raise
         except Exception as error:
-            ours = next(
-                (cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None
-            )
+            ours = _cause(error, CounterfoilError)
             # raised while a file was read for an upload, and wrapped by the client
             if ours is not None:
                 raise ours from ours.__cause__
@@ -212,16 +211,14 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
     import httpx2
     from huggingface_hub import errors as hub
 
-    answer = next((cause for cause in _chain(error) if isinstance(cause, hub.HfHubHTTPError)), None)
+    answer = _cause(error, hub.HfHubHTTPError)
     if answer is not None:
         return _diagnose_answer(answer, what)
     if isinstance(error, hub.OfflineModeIsEnabled):
         raise failure("hub-unreachable.offline", what)
     # raised for a token that no request can carry
-    unfit = httpx2.LocalProtocolError | UnicodeEncodeError
-    if isinstance(error, hub.LocalTokenNotFoundError) or any(
-        isinstance(cause, unfit) for cause in _chain(error)
-    ):
+    unfit = _cause(error, httpx2.LocalProtocolError) or _cause(error, UnicodeEncodeError)
+    if unfit is not None or isinstance(error, hub.LocalTokenNotFoundError):
         raise refusal("hub-refused.token", what)
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.errno and cause.filename:
@@ -253,12 +250,17 @@ def without_secrets(text: str) -> str:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    chain: list[BaseException] = []
+    chain = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:
         chain.append(cause)
         cause = cause.__cause__
     return chain
+
+
+def _cause(error: Exception, kind: type[Raised]) -> Raised | None:
+    """Return the first error of a kind in the chain of causes, or None."""
+    return next((cause for cause in _chain(error) if isinstance(cause, kind)), None)
 
 
 def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:

@@ -57,8 +57,7 @@ def listed_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing] 
     if names is None:
         tables = [folder for folder in prepared_folders(source) if folder.name == commit]
         if any(made_of_files(folder) for folder in tables):
-            where = f"source: '{source.dataset}'"
-            raise failure("hub-unreachable.whole", where, commit)
+            raise failure("hub-unreachable.whole", f"source: '{source.dataset}'", commit)
         return None
     if not any(PurePosixPath(name).suffix.lower() in PHOTOGRAPH_ENDINGS for name in names):
         return None
@@ -76,8 +75,7 @@ def fetched_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing]
     if not is_fetched(folder, listing):
         folder = fetch_dataset_files(source.dataset, pin.revision, without=_NOT_FETCHED)
         if not is_fetched(folder, listing):
-            where = f"source: '{source.dataset}'"
-            raise failure("hub-unreachable.whole", where, pin.revision)
+            raise failure("hub-unreachable.whole", f"source: '{source.dataset}'", pin.revision)
     if source.revision is None:
         with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
             write_atomically(commit_file(source.dataset), pin.revision.encode())

@@ -15,7 +15,7 @@ import os
 import posixpath
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -154,7 +154,7 @@ class ImageFolder:
 
         If a table labels other splits with text, its labels are classes too.
         """
-        names: set[str] = set()
+        names = set()
         for split, paths in self.splits.items():
             if self.by_folders(split):
                 names.update(self.class_of(split, path) or "" for path in paths)
@@ -205,10 +205,10 @@ class ImageFolder:
     def refuse_alike(self) -> None:
         """Raise UserError with the names of class folders that no recipe and no model can
         distinguish."""
-        groups: dict[str, list[str]] = {}
+        groups = defaultdict[str, list[str]](list)
         for name in self.classes:
             plain = plain_name(unicodedata.normalize("NFKC", name))
-            groups.setdefault(plain, []).append(name)
+            groups[plain].append(name)
         problems = Problems(message)
         for names in groups.values():
             if len(names) < 2:
@@ -229,10 +229,18 @@ class ImageFolder:
         """
         chosen = [split for split in self.starts if splits is None or split in splits]
         notes = []
+        if self.root:
+            notes.append(
+                f"all images are in {shown_name(self.root)}, so splits and classes are looked for"
+                " there"
+            )
+        links = []
         for name, target in self.linked.items():
-            notes.append(f"{shown_name(name)} is a link: its images come from {target}")
-        if len(notes) > _MOST_SHOWN:
-            notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
+            links.append(f"{shown_name(name)} is a link: its images come from {target}")
+        notes += links[:_MOST_SHOWN]
+        more = len(links) - _MOST_SHOWN
+        if more > 0:
+            notes.append(f"and {more:,} more folders are links")
         labelled = [split for split in chosen if self.by_folders(split)]
         notes += self._deeper(labelled)
         for split in chosen:
@@ -242,12 +250,6 @@ class ImageFolder:
             notes.append(
                 f"{format_count(len(self.unlisted), 'image')} are in no split that {CARD} lists, and are"
                 " left out"
-            )
-        if self.root:
-            notes.insert(
-                0,
-                f"all images are in {shown_name(self.root)}, so splits and classes are looked for"
-                " there",
             )
         empty = self._empty_classes(labelled)
         if empty:
@@ -274,15 +276,15 @@ class ImageFolder:
 
     def _deeper(self, splits: Sequence[str]) -> Iterator[str]:
         """Yield a sentence on images in subfolders of class folders, if there are any."""
-        below: dict[tuple[str, str], set[str]] = {}
-        deeper: list[str] = []
+        below = defaultdict[tuple[str, str], set[str]](set)
+        deeper = []
         for split in splits:
             for path in self.splits[split]:
                 inside = path[len(self.starts[split]) :]
-                cls, *folders = inside.split("/")[:-1] or [""]
+                cls, *folders, _ = inside.split("/")
                 if folders:
                     deeper.append(path)
-                    below.setdefault((split, cls), set()).add("/".join(folders))
+                    below[split, cls].add("/".join(folders))
         if not deeper:
             return
         classes = 0
@@ -605,12 +607,12 @@ def _with_tables(
     """Return a folder with the lines of its tables. Raise UserError if it is unknown what images
     without a line are."""
     repeated = frozenset(metadata.repeated(deciding, plain.folder))
-    split_of: dict[str, str] = {}
+    split_of = {}
     for split, paths in plain.splits.items():
         split_of |= dict.fromkeys(paths, split)
-    lines_of: dict[str, list[int]] = {}
+    lines_of = defaultdict[str, list[int]](list)
     for line, path in enumerate(metadata.paths):
-        lines_of.setdefault(split_of.get(path, ""), []).append(line)
+        lines_of[split_of.get(path, "")].append(line)
     splits = dict(plain.splits)
     tables = dict[str, SplitTable]()
     for split, images in plain.splits.items():
@@ -631,26 +633,16 @@ def _with_tables(
                 by_folders &= plain_name(str(label)) == plain_name(cls)
         if flat and not deciding:
             lines = every  # captions, of which an image may have several
-        names = {metadata.names[metadata.tables[line]] for line in lines}
-        start = plain.starts[split]
-        top = "" if start == plain.root else start
-        (name, *others) = sorted(names)
-        has_word = WORD.search(name[len(top) :])
-        beside = not others and name.startswith(top) and not has_word
-        table = SplitTable(
-            metadata,
-            tuple(lines),
-            labels=not by_folders,
-            repeated=len(every) - len(lines),
-            alike=beside and not lacking and len(lines) == len(every),
-        )
+        names = sorted({metadata.names[metadata.tables[line]] for line in lines})
         paths = [metadata.paths[line] for line in lines]
-        without_line = len(lacking)
+        line_of_rows: list[int | None] = [*lines]
+        by_folder = unlisted = 0
         if by_folders:
+            by_folder = len(lacking)
             paths += lacking
-            nothing = (None,) * without_line
-            table = replace(table, lines=table.lines + nothing, by_folder=without_line)
+            line_of_rows += [None] * by_folder
         else:
+            unlisted = len(lacking)
             # Images outside the folders of the tables that have lines of this split.
             homes = tuple(name[: name.rfind("/") + 1] for name in names)
             beyond = [path for path in lacking if not path.startswith(homes)]
@@ -659,12 +651,24 @@ def _with_tables(
                     "missing-label.outside",
                     plain.folder,
                     shown_name(beyond[0]),
-                    some_of(sorted(names)),
+                    some_of(names),
                     images=len(beyond),
                 )
-            table = replace(table, unlisted=without_line)
+        start = plain.starts[split]
+        top = "" if start == plain.root else start
+        first, *others = names
+        has_word = WORD.search(first[len(top) :])
+        beside = not others and first.startswith(top) and not has_word
         splits[split] = tuple(paths)
-        tables[split] = table
+        tables[split] = SplitTable(
+            metadata,
+            tuple(line_of_rows),
+            labels=not by_folders,
+            by_folder=by_folder,
+            unlisted=unlisted,
+            repeated=len(every) - len(lines),
+            alike=beside and not lacking and len(lines) == len(every),
+        )
     return replace(plain, splits=splits, tables=tables)
 
 

@@ -4,7 +4,7 @@ mining."""
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -194,14 +194,15 @@ def evenly_chosen(
     def order(row: int) -> tuple[bool, str]:
         return names[row] not in preferred, _hashed(names[row])
 
-    turns: Counter[int] = Counter()
-    ranked = []
-    for row in sorted(range(len(names)), key=order):
+    in_order = sorted(range(len(names)), key=order)
+    taken: Counter[int] = Counter()
+    turns = {}
+    for row in in_order:
         label = int(labels[row])
-        ranked.append((turns[label], len(ranked), row))
-        turns[label] += 1
-    chosen = [row for _, _, row in sorted(ranked)[:most]]
-    return np.sort(np.array(chosen, dtype=np.int64))
+        turns[row] = taken[label]
+        taken[label] += 1
+    by_turn = sorted(in_order, key=lambda row: turns[row])
+    return np.sort(np.array(by_turn[:most], dtype=np.int64))
 
 
 def _hashed(name: str) -> str:
@@ -346,10 +347,10 @@ def _clusters(shared: Sequence[Sequence[str]]) -> list[list[int]]:
         return row
 
     for values in shared:
-        first: dict[str, int] = {}
+        first = {}
         for row, value in enumerate(values):
             parents[root(row)] = root(first.setdefault(value, row))
-    clusters: dict[int, list[int]] = {}
+    clusters = defaultdict[int, list[int]](list)
     for row in range(len(parents)):
-        clusters.setdefault(root(row), []).append(row)
+        clusters[root(row)].append(row)
     return list(clusters.values())

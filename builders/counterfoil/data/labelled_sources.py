@@ -172,34 +172,44 @@ def labelled_source(
     if not isinstance(origin, NamedDataset):
         origin = replace(NamedDataset.parse(origin), unit_column=unit_column)
     opened = open_source(origin)
-    if not configs_are_groups:
-        folder = opened.folder
-        rows = _rows_of(opened, origin.split)
-        if folder is not None and not labels_are_numbers:
-            folder.refuse_alike()
-        part = _part(rows, origin, classes, numbers=labels_are_numbers)
-        table = _labelled([part])
-        if group_column is not None:
-            texts = rows.texts(group_column, "group_column")
-            values = [texts[row] for row in part.chosen.tolist()]
-            group_names, groups = np.unique(np.asarray(values, dtype=object), return_inverse=True)
-            table = replace(table, group_names=tuple(group_names), groups=groups)
-        if folder is not None:
-            notes = folder.notes([rows.split], left_out=False)
-            table = replace(table, notes=tuple(notes))
-            of_split = folder.tables.get(rows.split)
-            if of_split is not None:
-                table = replace(table, unlisted=of_split.unlisted, repeated=of_split.repeated)
-        return replace(table, label_names=rows.class_names(origin.label_column))
+    if configs_are_groups:
+        return _labelled_configs(opened, origin, classes, numbers=labels_are_numbers)
+    folder = opened.folder
+    rows = _rows_of(opened, origin.split)
+    if folder is not None and not labels_are_numbers:
+        folder.refuse_alike()
+    part = _part(rows, origin, classes, numbers=labels_are_numbers)
+    table = _labelled([part])
+    if group_column is not None:
+        texts = rows.texts(group_column, "group_column")
+        values = [texts[row] for row in part.chosen.tolist()]
+        group_names, groups = np.unique(np.asarray(values, dtype=object), return_inverse=True)
+        table = replace(table, group_names=tuple(group_names), groups=groups)
+    if folder is not None:
+        notes = folder.notes([rows.split], left_out=False)
+        table = replace(table, notes=tuple(notes))
+        of_split = folder.tables.get(rows.split)
+        if of_split is not None:
+            table = replace(table, unlisted=of_split.unlisted, repeated=of_split.repeated)
+    return replace(table, label_names=rows.class_names(origin.label_column))
+
+
+def _labelled_configs(
+    opened: OpenSource,
+    origin: NamedDataset,
+    classes: Sequence[RecipeClass] | None,
+    *,
+    numbers: bool,
+) -> LabelledImages:
+    """Return what `labelled_source` returns, with each config as a group."""
     names = opened.configs
     if len(names) < 2:
-        where = f"source: '{origin.dataset}'"
-        raise refusal("unclear-choice.one-config", where)
+        raise refusal("unclear-choice.one-config", f"source: '{origin.dataset}'")
     parts = []
     for name in names:
         config_origin = replace(origin, config=name)
-        rows = _rows_of(open_source(config_origin, pin=opened.pin), config_origin.split)
-        parts.append(_part(rows, config_origin, classes, numbers=labels_are_numbers))
+        rows = _rows_of(open_source(config_origin, pin=opened.pin), origin.split)
+        parts.append(_part(rows, config_origin, classes, numbers=numbers))
     return _labelled(parts, names)
 
 
@@ -221,8 +231,7 @@ def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) ->
     splits = opened.splits if split is None else (split,)
     if len(splits) > 1:
         name = opened.source.dataset
-        where = f"source: '{name}'"
-        raise refusal("unclear-choice.splits", where, splits, f"{name}:{splits[-1]}")
+        raise refusal("unclear-choice.splits", f"source: '{name}'", splits, f"{name}:{splits[-1]}")
     return opened.rows(splits[0] if splits else EVERYTHING, labelled=labelled)
 
 
@@ -235,8 +244,7 @@ def _part(
     units: bool = True,
 ) -> _Part:
     if origin.conditions is not None:
-        where = f"source.conditions: {rows.place}"
-        raise refusal("unclear-label.several", where)
+        raise refusal("unclear-label.several", f"source.conditions: {rows.place}")
     labels = labels_of(rows, origin.label_column)
     named = [label for label in labels.known if isinstance(label, str)]
     if numbers and classes is not None and named:
@@ -275,28 +283,36 @@ def _labelled(
 ) -> LabelledImages:
     """Join parts. Several parts are a group each, whose name is at the beginning of the keys."""
     first = parts[0]
+    if not any(part.chosen.size for part in parts):
+        raise refusal("no-images.classes", f"source: {first.rows.place}")
+    if any(part.class_names != first.class_names for part in parts):
+        raise refusal("unclear-label.configs", f"source: '{first.rows.dataset}'")
     keys_of: list[list[str]] = []
+    paths = []
+    other_paths = []
+    has_paths = True
+    units = []
+    chosen = hashlib.sha256()
+    left_out: Counter[str] = Counter()
     for part, group in zip(parts, group_names, strict=True):
-        keys = [row_key(part.rows.split, row) for row in part.chosen.tolist()]
+        rows = part.chosen.tolist()
+        keys = [row_key(part.rows.split, row) for row in rows]
         if len(parts) > 1:
             keys = [f"{group}_{key}" for key in keys]
         keys_of.append(keys)
-    if not any(keys_of):
-        where = f"source: {first.rows.place}"
-        raise refusal("no-images.classes", where)
-    if any(part.class_names != first.class_names for part in parts):
-        where = f"source: '{first.rows.dataset}'"
-        raise refusal("unclear-label.configs", where)
-    paths: list[str] = []
-    other_paths: list[str] = []
-    all_paths = [part.rows.paths() for part in parts]
-    for part, paths_of_rows in zip(parts, all_paths, strict=True):
-        chosen_rows = set(part.chosen.tolist())
-        for row, path in enumerate(paths_of_rows or ()):
+        part_paths = part.rows.paths()
+        if part_paths is None:
+            has_paths = False
+        chosen_rows = set(rows)
+        for row, path in enumerate(part_paths or ()):
             if row in chosen_rows:
                 paths.append(path)
             else:
                 other_paths.append(path)
+        units += part.units or ()
+        chosen.update(part.chosen.astype("<i8").tobytes())
+        chosen.update(part.labels.astype("<i8").tobytes())
+        left_out += part.left_out
 
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
         for part, part_keys in zip(parts, keys_of, strict=True):
@@ -308,17 +324,7 @@ def _labelled(
                     rows.append(row)
             yield from zip(wanted, part.rows.images(rows), strict=True)
 
-    chosen = hashlib.sha256()
-    contents = []
-    left_out: Counter[str] = Counter()
-    units: tuple[str, ...] | None = () if first.units is not None else None
-    for part in parts:
-        chosen.update(part.chosen.astype("<i8").tobytes())
-        chosen.update(part.labels.astype("<i8").tobytes())
-        contents.append(part.content)
-        left_out += part.left_out
-        if units is not None:
-            units += part.units or ()
+    contents = [part.content for part in parts]
     group_sizes = list(map(len, keys_of))
     return LabelledImages(
         name=f"{first.rows.dataset}/{first.rows.split}",
@@ -328,10 +334,10 @@ def _labelled(
         groups=np.repeat(np.arange(len(parts)), group_sizes),
         group_names=group_names,
         read=read,
-        units=units,
+        units=None if first.units is None else tuple(units),
         class_names=first.class_names,
         photographs=True,
         left_out=dict(sorted(left_out.items())),
-        paths=None if None in all_paths else tuple(paths),
+        paths=tuple(paths) if has_paths else None,
         other_paths=tuple(other_paths),
     )

@@ -7,6 +7,7 @@ Unlisted labels are refused. A condition is unknown where a cell is blank or hol
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,8 +72,7 @@ def labels_of(rows: Rows, column: str) -> Labels:
     values = rows.column(column)
     names = rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
-        where = f"source.label_column: {rows.place}"
-        raise refusal("unfit-column.lists", where, column)
+        raise refusal("unfit-column.lists", f"source.label_column: {rows.place}", column)
     if names is not None:
         # By custom a number without a name (-1) means that a row has no label.
         name_of = dict(enumerate(names))
@@ -107,10 +107,10 @@ def match_names(
     Raise UserError for a name of several classes, and if no label matches.
     """
     ids: dict[str, list[int]] = {}
-    names: dict[str, list[int]] = {}
+    names = defaultdict[str, list[int]](list)
     for position, cls in enumerate(classes):
         ids[cls.id] = [position]
-        names.setdefault(plain_name(cls.name), []).append(position)
+        names[plain_name(cls.name)].append(position)
     matched = {}
     problems = Problems(message)
     for label in labels:
@@ -132,7 +132,7 @@ def match_numbers(
     """Return label → position in `classes`. A label matches a class with this source label. Raise
     UserError if no label matches.
     """
-    positions: dict[int, int] = {}
+    positions = {}
     for position, cls in enumerate(classes):
         positions.setdefault(cls.source_label, position)
     matched = {label: positions[label] for label in labels if label in positions}
@@ -166,6 +166,7 @@ NONE = "none of the conditions"
 PRESENT = 1
 ABSENT = 0
 UNKNOWN = -1
+_BLANK = 2  # until the recipe's policy decides what it counts as
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,31 +219,36 @@ def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
     """
     conditions = source.conditions
     assert conditions is not None
-    read = _by_labels if conditions.labels else _by_columns
-    present, blank, uncertain = read(rows, source.label_column, conditions)
-    values = present.astype(np.int8)
+    cells = (
+        _by_labels(rows, source.label_column, conditions)
+        if conditions.labels
+        else _by_columns(rows, conditions)
+    )
+    values = cells.copy()
     notes = []
-    for mask, policy, what in (
-        (blank, conditions.of_blank, "blank"),
-        (uncertain, conditions.unknown, "-1 (uncertain)"),
+    for code, policy, what in (
+        (_BLANK, conditions.of_blank, "blank"),
+        (UNKNOWN, conditions.unknown, "-1 (uncertain)"),
     ):
+        value = ABSENT
         taken = "absent"
         if policy == "ignore":
-            values[mask] = UNKNOWN
+            value = UNKNOWN
             taken = "unknown, and left out label by label"
-        count = int(mask.sum())
+        has_code = cells == code
+        values[has_code] = value
+        count = int(has_code.sum())
         if count:
-            note = ProblemLine(f"{count:,} of {mask.size:,} labels are {what} and count as {taken}")
+            note = ProblemLine(
+                f"{count:,} of {cells.size:,} labels are {what} and count as {taken}"
+            )
             notes.append(note.at("source.conditions"))
     return ConditionLabels(conditions.names, values, tuple(notes))
 
 
-_Masks = tuple[Bools, Bools, Bools]
-
-
-def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
-    """Return what is present, blank and uncertain, bool [n, K] each. All conditions of an empty
-    cell are blank."""
+def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.int8]:
+    """Return each condition of each row as the label column has it, [n, K]: `PRESENT`, `ABSENT`, or
+    `_BLANK` in an empty cell."""
     rows.need(label_column=column)
     values = rows.column(column)
     names = rows.class_names(column)
@@ -256,9 +262,9 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
     columns = {name: k for k, name in enumerate(conditions.labels)}
     columns |= dict.fromkeys(conditions.others, -1)
     shape = (len(values), len(conditions.labels))
-    present = np.zeros(shape, dtype=bool)
-    empty: list[int] = []
-    unknown: dict[str, list[int]] = {}
+    cells = np.full(shape, ABSENT, np.int8)
+    empty = []
+    unknown = defaultdict[str, list[int]](list)
     for row, value in enumerate(values):
         labels = _labels_in(value, names)
         if labels is None:
@@ -266,9 +272,9 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
             continue
         for label in labels:
             if label not in columns:
-                unknown.setdefault(label, []).append(row)
+                unknown[label].append(row)
             elif columns[label] >= 0:
-                present[row, columns[label]] = True
+                cells[row, columns[label]] = PRESENT
     problems = Problems(message)
     if conditions.of_blank == "refuse":
         _add_empty(problems, rows, column, empty)
@@ -277,9 +283,8 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
         name = "unknown-label.rows" if others else "unknown-label.row"
         problems.add(name, rows.place, label[:80], columns, row=first, others=len(others))
     problems.refuse(message.advice["unknown-label.rows"])
-    blank = np.zeros_like(present)
-    blank[empty] = True
-    return present, blank, np.zeros_like(present)
+    cells[empty] = _BLANK
+    return cells
 
 
 def _labels_in(value: Any, names: tuple[str, ...] | None) -> list[str] | None:
@@ -303,9 +308,9 @@ def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
     return str(value)
 
 
-def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Masks:
-    """Return what is present, blank and uncertain, bool [n, K] each, from one column for each
-    condition."""
+def _by_columns(rows: Rows, conditions: Conditions) -> NDArray[np.int8]:
+    """Return each condition of each row as its own column has it, [n, K]: `PRESENT`, `ABSENT`,
+    `UNKNOWN` or `_BLANK`."""
     where = f"source.conditions.columns: {rows.place}"
     lacking = Problems(message)
     for name in conditions.columns:
@@ -316,16 +321,12 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
     if conditions.unknown != "refuse":
         allowed.append(UNKNOWN)
     problems = Problems(message)
-    shape = (3, rows.count, len(conditions.columns))
-    masks = np.zeros(shape, dtype=bool)
-    present, blank, uncertain = masks
+    shape = (rows.count, len(conditions.columns))
+    cells = np.empty(shape, np.int8)
     for k, column in enumerate(conditions.columns):
         values = list(map(condition_number, rows.column(column)))
-        present[:, k] = [value == PRESENT for value in values]
-        blank[:, k] = [value is None for value in values]
-        uncertain[:, k] = [value == UNKNOWN for value in values]
+        empty = [row for row, value in enumerate(values) if value is None]
         if conditions.of_blank == "refuse":
-            empty = [row for row, value in enumerate(values) if value is None]
             _add_empty(problems, rows, column, empty)
         wrong = [row for row, value in enumerate(values) if value not in allowed]
         if wrong:
@@ -335,8 +336,12 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
                 shown = repr(shown)
             where = f"{rows.place}: column '{column}'"
             problems.add(_UNFIT, where, shown, rows=len(wrong), row=wrong[0])
+            continue
+        for row in empty:
+            values[row] = _BLANK
+        cells[:, k] = values
     problems.refuse(message.advice[_UNFIT])
-    return present, blank, uncertain
+    return cells
 
 
 _BLANKS = frozenset(("", "nan", "na", "n/a", "none", "null"))

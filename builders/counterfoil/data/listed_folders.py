@@ -110,7 +110,7 @@ def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
     """
     problems = Problems(message)
     lines: list[list[str]] = []
-    header: list[str] = []
+    header = []
     try:
         text = read_regular(path, MOST_BYTES, follow=False).decode("utf-8-sig")
     except OSError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,8 +71,8 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
 
     Raise UserError for two files of one stem, and for masks that are no PNG.
     """
-    images: dict[tuple[str, ...], list[str]] = {}
-    masks: dict[tuple[str, ...], list[str]] = {}
+    images = defaultdict[tuple[str, ...], list[str]](list)
+    masks = defaultdict[tuple[str, ...], list[str]](list)
     sides = {IMAGES: images, MASKS: masks}
     _, photographs = visible_files(listing)
     for path in photographs:
@@ -81,7 +82,7 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
         if side is not None:
             folders.remove(side)
             of_side = sides[_SIDE_OF[side.lower()]]
-            of_side.setdefault((*folders, name), []).append(path)
+            of_side[*folders, name].append(path)
     if not images or not masks:
         return None
     problems = Problems(message)

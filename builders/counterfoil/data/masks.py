@@ -293,12 +293,10 @@ def column_masks(
     """Return the masks in a column, with the names and numbers of classes. Raises as `masks_of`."""
     rows.need("source.masks", column=column)
     categories = rows.class_names(column)
-    common = (rows, column, tuple(classes), tuple(numbers))
     if categories is None:
-        return SourceMasks(*common)
+        return SourceMasks(rows, column, tuple(classes), tuple(numbers))
     if numbers:
-        where = f"source.masks.numbers: {rows.place}"
-        raise refusal("invalid-outline.numbers", where)
+        raise refusal("invalid-outline.numbers", f"source.masks.numbers: {rows.place}")
     known = {plain_name(name): number for number, name in enumerate(categories)}
     lacking = Problems(message)
     number_of = [UNLABELLED] * len(categories)
@@ -314,9 +312,8 @@ def column_masks(
     for row, cell in enumerate(cells):
         if _is_outlined(cell, categories):
             continue
-        where = f"source.masks: {rows.place}, row {row}"
-        raise refusal("unfit-column.masks", where, column)
-    return OutlinedMasks(*common, cells, number_of)
+        raise refusal("unfit-column.masks", f"source.masks: {rows.place}, row {row}", column)
+    return OutlinedMasks(rows, column, tuple(classes), (), cells, number_of)
 
 
 def _is_outlined(cell: Any, categories: Sequence[str]) -> bool:

@@ -52,7 +52,7 @@ class Metadata:
     def repeated(self, deciding: Sequence[str], folder: Path) -> list[int]:
         """Return the lines whose image has an earlier line. Raise UserError if both differ in a
         `deciding` column."""
-        first: dict[str, int] = {}
+        first = {}
         for line, path in enumerate(self.paths):
             first.setdefault(path, line)
         again = [line for line, path in enumerate(self.paths) if first[path] != line]
@@ -98,25 +98,32 @@ def read_metadata(
             if column.endswith(_OTHER_FILE) and column not in keys:
                 others[column] = []
     known = _Images(images)
-    paths: list[str] = []
-    numbers: list[int] = []
     problems = Problems(message)
-    for number, (name, table, key) in enumerate(zip(names, tables, keys, strict=True)):
+
+    def named_images(name: str, table: Any, column: str, *, needed: bool) -> list[Any]:
+        """Return the image that each line of a table names in a column, or None. What is no image
+        goes to `problems`."""
+        if column not in table.column_names:
+            return [None] * len(table)
         home, _, _ = name.rpartition("/")
+        named = []
+        for line, cell in enumerate(table.column(column).to_pylist(), start=1):
+            path = known.path_of(home, cell)
+            if path is None and (needed or cell):
+                shown = quoted(str(cell)) if cell else "no file"
+                problem = "outside" if leaves_folder(cell) else "image"
+                where = f"{folder / name}: image {line}: {column}"
+                problems.add(f"image-list.{problem}", where, shown)
+            named.append(path)
+        return named
+
+    paths = []
+    numbers = []
+    for number, (name, table, key) in enumerate(zip(names, tables, keys, strict=True)):
         numbers += [number] * len(table)
-        for column in (key, *others):
-            cells = [None] * len(table)
-            if column in table.column_names:
-                cells = table.column(column).to_pylist()
-            of_column: list[Any] = paths if column == key else others[column]
-            for line, cell in enumerate(cells, start=1):
-                path = known.path_of(home, cell)
-                if path is None and (column == key or cell):
-                    shown = quoted(str(cell)) if cell else "no file"
-                    problem = "outside" if leaves_folder(cell) else "image"
-                    where = f"{folder / name}: image {line}: {column}"
-                    problems.add(f"image-list.{problem}", where, shown)
-                of_column.append(path)
+        paths += named_images(name, table, key, needed=True)
+        for column, further in others.items():
+            further += named_images(name, table, column, needed=False)
     problems.refuse()
     if not paths:
         raise refusal("image-list.empty", folder, names)

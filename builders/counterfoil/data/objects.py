@@ -251,24 +251,19 @@ def _places(
         if beyond:
             raise refusal("unknown-label.number", where, beyond[0], len(categories))
         return {index: index for index in range(len(categories))}
+    name_of = dict(zip(used, used, strict=True)) if names is None else dict(enumerate(names))
     of_data = sorted(map(str, used)) if names is None else names
-    known = {plain_name(str(name)): name for name in of_data}
-    lacking = [name for name in categories if plain_name(name) not in known]
+    known = {category: plain_name(str(name)) for category, name in name_of.items()}
+    lacking = [name for name in categories if plain_name(name) not in known.values()]
     # If no names are declared, a missing category may just have no object in this split.
-    if names is None and (not used or len(lacking) < len(categories)):
+    if names is None and len(lacking) < len(categories):
         lacking = []
     problems = Problems(message)
     for name in lacking:
         problems.add("unknown-label.category", where, name, of_data)
     problems.refuse()
-    place_of = {plain_name(name): index for index, name in enumerate(categories)}
-    category_names = zip(used, used, strict=True) if names is None else enumerate(names)
-    places = {}
-    for category, name in category_names:
-        index = place_of.get(plain_name(str(name)))
-        if index is not None:
-            places[category] = index
-    return places
+    index_of = {plain_name(name): index for index, name in enumerate(categories)}
+    return {category: index_of[name] for category, name in known.items() if name in index_of}
 
 
 def in_pixels(box: Sequence[float], form: BoxForm, size: Size) -> list[float]:

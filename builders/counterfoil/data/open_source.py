@@ -167,13 +167,12 @@ class OpenSource:
             # Text labels are numbered by the labels that occur, so two splits may number them
             # differently.
             for other, other_names in read[1:]:
-                for label, pair in enumerate(zip_longest(names, other_names)):
-                    if pair[0] == pair[1]:
+                for label, (name, other_name) in enumerate(zip_longest(names, other_names)):
+                    if name == other_name:
                         continue
-                    shown = []
-                    for name, split in zip(pair, (first, other), strict=True):
-                        shown.append(f"'{name}' in {split}" if name else f"none in {split}")
-                    meanings = " and ".join(shown)
+                    shown = f"'{name}'" if name else "none"
+                    other_shown = f"'{other_name}'" if other_name else "none"
+                    meanings = f"{shown} in {first} and {other_shown} in {other}"
                     raise refusal(
                         "unclear-label.splits", where, meanings, label=label, column=column
                     )
@@ -307,8 +306,7 @@ class _LabSource(OpenSource):
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
         world = self.world
         if split not in world.rows:
-            where = f"source: '{world.name}'"
-            raise refusal("unknown-split.dataset", where, split, world.rows)
+            raise refusal("unknown-split.dataset", f"source: '{world.name}'", split, world.rows)
 
         def images(rows: Sequence[int]) -> Iterator[bytes]:
             for row in rows:

@@ -175,7 +175,7 @@ def _run_turns(runs: Mapping[str, Any], size: Size) -> Ints:
 def _uncompressed(text: str) -> list[int]:
     """Return the counts in compressed run lengths, as `rleFrString` of pycocotools reads them. From
     the fourth on, a count is written as its difference from the one two before it."""
-    counts: list[int] = []
+    counts = []
     value = 0
     characters = 0
     for character in text:

@@ -68,24 +68,24 @@ class SourcePin:
 def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:
     """Pin a folder or a Hub dataset in its present state, or return `known` if that state cannot be
     found out."""
-    if not is_local(source.dataset):
-        return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
+    is_folder = is_local(source.dataset)
     folder = Path(source.dataset)
-    same = known if known is not None and known.dataset == folder.name else None
+    name = folder.name if is_folder else source.dataset
+    same = known if known is not None and known.dataset == name else None
+    if not is_folder:
+        return _pin_on_hub(source, same)
     # Early releases recorded no content. A folder that is gone, or is on another machine, cannot be
     # read.
     if same is not None and same.content is None:
         return same
     if source.dataset.startswith(ELSEWHERE) or not folder.is_dir():
-        return same or SourcePin(folder.name, None, None)
+        return same or SourcePin(name, None, None)
     content = folder_content(folder).sha256
     remember_folder(folder, content)
     # A folder with the same files under another name is the same input dataset.
-    return (
-        known
-        if known is not None and known.content == content
-        else SourcePin(folder.name, None, None, content)
-    )
+    if known is not None and known.content == content:
+        return known
+    return SourcePin(name, None, None, content)
 
 
 def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:

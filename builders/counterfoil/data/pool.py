@@ -38,18 +38,28 @@ def pool_of(recipe: Recipe) -> NamedDataset:
     split = generator.get("split")
     dataset = generator.get("dataset")
     if dataset is None:
-        columns = (source.revision, source.config, source.image_column, source.label_column)
-        pool = NamedDataset(source.dataset, split, *columns, exif=source.exif)
         masks = getattr(source, "masks", None)
-        return replace(
-            pool,
+        return NamedDataset(
+            source.dataset,
+            split,
+            source.revision,
+            source.config,
+            source.image_column,
+            source.label_column,
             conditions=source.conditions,
+            exif=source.exif,
             objects=source.objects,
             mask_column=None if masks is None else masks.column,
         )
-    columns = (generator.revision, generator.get("config"), generator.get("image_column"))
-    labels = generator.get("label_column", "label")
-    return NamedDataset(dataset, split, *columns, labels, exif=source.exif)
+    return NamedDataset(
+        dataset,
+        split,
+        generator.revision,
+        generator.get("config"),
+        generator.get("image_column"),
+        generator.get("label_column", "label"),
+        exif=source.exif,
+    )
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
@@ -80,6 +90,7 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
         rows = listed_rows(pool, pin)
         if rows is None:
             rows = open_source(pool, pin=pin).rows(split, labelled=False)
+        # The columns `prompt` and `seed` may be missing; a column of another name was chosen.
         optional = {key: generator.get(key) for key in ("prompt_column", "seed_column")}
         named_columns = {key: name for key, name in optional.items() if f"{name}_column" != key}
         columns = ("label_column", "shift_column", "index_column", "license_column")

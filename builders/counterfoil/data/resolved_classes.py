@@ -83,8 +83,8 @@ def resolve_classes(
 def every_class(names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
     """Return a class for each label name, in their order. `_` in a name becomes a space, because
     prompts need words."""
-    entries: list[ClassEntry] = []
-    owners: dict[str, str] = {}
+    entries = []
+    owners = {}
     problems = Problems(message)
     key = f"source.classes: {where}"
     for label, name in enumerate(names):
@@ -107,8 +107,8 @@ def _labelled(
 ) -> tuple[ClassEntry, ...]:
     """Return the classes with source labels. A class without a source label gets it by name."""
     problems = Problems(message)
-    labelled: list[ClassEntry] = []
-    owners: dict[int, str] = {}
+    labelled = []
+    owners = {}
     for index, entry in enumerate(entries):
         if entry.source_label is None:
             key = f"source.classes[{index}]"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -54,10 +55,10 @@ def refuse_unassigned(
     files: all files of the dataset. names: data file of `datasets` → its name among them. folder:
     where a description may list the files of each split.
     """
-    splits: dict[str, list[str]] = {}
+    splits = defaultdict[str, list[str]](list)
     for split, of_split in (builder.config.data_files or {}).items():
         for name in of_split:
-            splits.setdefault(names[str(name)], []).append(str(split))
+            splits[names[str(name)]].append(str(split))
     where = f"source: '{source.dataset}'"
     twice = []
     for name, owners in splits.items():
@@ -79,10 +80,10 @@ def refuse_unassigned(
         if left:
             by_split = [f"{name} as {owners[0]}" for name, owners in splits.items()]
             raise refusal("unclear-split.unread", where, left, by_split)
-    parts: dict[tuple[str, ...], set[int]] = {}
+    parts = defaultdict[tuple[str, ...], set[int]](set)
     for match in filter(None, map(_PART.fullmatch, splits)):
         whole = match.group("before", "parts", "after")
-        parts.setdefault(whole, set()).add(int(match["part"]))
+        parts[whole].add(int(match["part"]))
     for (before, count, after), present in parts.items():
         expected = range(min(int(count), _MOST_PARTS))
         absent = sorted(set(expected).difference(present))
@@ -106,14 +107,18 @@ def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
                 described = parse_json(parquet_metadata(opened).get(b"huggingface", b"{}"))
         except UnfitFile as error:
             raise refusal("unreadable-data.file", f"{where}: {file.name}", error) from error
-        info = described.get("info") if isinstance(described, dict) else None
-        features = info.get("features") if isinstance(info, dict) else None
-        for column, feature in features.items() if isinstance(features, dict) else ():
-            names = feature.get("names") if isinstance(feature, dict) else None
+        info = _mapping(_mapping(described).get("info"))
+        for column, feature in _mapping(info.get("features")).items():
+            names = _mapping(feature).get("names")
             known, known_names = first.setdefault(column, (file, names))
             if names != known_names:
                 in_files = f"{known.name} and {file.name}"
                 raise refusal("unclear-label.files", where, column, in_files)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return a value of a stranger's JSON; an empty mapping for anything but a mapping."""
+    return value if isinstance(value, dict) else {}
 
 
 def is_saved(path: Path) -> bool:
@@ -140,7 +145,7 @@ def refuse_odd_saved(source: InputDataset, path: Path) -> list[Path]:
         folders = [path / name for name in names]
     for folder in folders:
         state = (folder / _STATE).relative_to(path)
-        names: list[str] = []
+        names = []
         for entry in _described(folder / _STATE).get("_data_files") or ():
             name = entry.get("filename") if isinstance(entry, dict) else entry
             if not _is_plain(name):
@@ -162,8 +167,7 @@ def _odd_saved(source: InputDataset, what: str) -> UserError:
 
 
 def _described(file: Path) -> dict[str, Any]:
-    document = parse_json(read_regular(file, _MOST_DESCRIPTION))
-    return document if isinstance(document, dict) else {}
+    return _mapping(parse_json(read_regular(file, _MOST_DESCRIPTION)))
 
 
 def refuse_odd_card(path: Path) -> None:
@@ -180,8 +184,7 @@ def refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], b
     pins them."""
     for name in data_files(builder):
         if not inside(name):
-            where = f"source: '{source.dataset}'"
-            raise refusal("outside-dataset", where, name)
+            raise refusal("outside-dataset", f"source: '{source.dataset}'", name)
 
 
 def data_files(builder: Any) -> list[str]:

@@ -102,8 +102,9 @@ def _bytes_of(
 
 def _json_size(file: IO[bytes]) -> tuple[int, int]:
     """Return the number of mappings and of keys. Raise ValueError for deep lists and mappings."""
-    keys: set[bytes] = set()
+    keys = set()
     rows = depth = 0
+    # What a backslash escapes ends no text.
     while lines := b"".join(file.readlines(_CHUNK)).replace(b"\\\\", b"\1").replace(b'\\"', b"\0"):
         keys.update(_KEY.findall(lines))
         bare = _STRING.sub(b"", lines)

@@ -143,8 +143,7 @@ class Rows:
                 kind = type(value).__name__
                 raise refusal("unfit-column.label", where, str(value)[:40], type=kind)
         if numbers and all(number is None for number in numbers):
-            where = f"source.label_column: {self.place}"
-            raise refusal("missing-label.column", where, column)
+            raise refusal("missing-label.column", f"source.label_column: {self.place}", column)
         return numbers
 
     def texts(self, column: str, key: str) -> tuple[str, ...]:
@@ -205,7 +204,7 @@ def rows_of_table(
     """Return the rows of a split's table. Raise UserError if the table lacks images, or if
     `labelled` and it lacks labels.
     """
-    inside = functools.cache(lambda: _places(source.dataset))
+    folders = functools.cache(lambda: _image_folders(source.dataset))
 
     def pictures(column: str, chosen: Sequence[int]) -> Iterator[bytes | None]:
         with _in_words(source, split):
@@ -214,7 +213,7 @@ def rows_of_table(
             part = [int(row) for row in chosen[start : start + _ROWS_AT_ONCE]]
             for row, cell in zip(part, encoded[part][column], strict=True):
                 where = f"source: {source.dataset}, split {split}, row {row}"
-                yield _bytes_of(cell, inside(), where)
+                yield _bytes_of(cell, folders(), where)
 
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
         encoded = pictures(source.image_column, chosen)
@@ -258,7 +257,7 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
     # target.
     named = os.path.abspath(source.dataset)  # noqa: PTH100
     roots = tuple(f"{path}{os.sep}" for path in {named, os.path.realpath(named)})
-    paths: list[str] = []
+    paths = []
     for batch in _encoded(table, column).with_format("arrow").iter(_PATHS_AT_ONCE):
         for name in batch[column].combine_chunks().field("path").to_pylist():
             if name is None or not name.startswith(roots):
@@ -305,8 +304,7 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
     loaded = load_table(source, None, pin)
     tables = loaded if isinstance(loaded, dict) else {"train": loaded}
     if not tables:
-        where = f"source: '{source.dataset}'"
-        raise refusal("unknown-split.none", where)
+        raise refusal("unknown-split.none", f"source: '{source.dataset}'")
     # A split of images without labels lacks a column, so the widest table is taken.
     widest = max(tables.values(), key=lambda table: len(table.features))
     rows = {str(split): len(table) for split, table in tables.items()}
@@ -474,8 +472,9 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     )
 
     path = Path(source.dataset)
+    is_folder = path.is_dir()
     listing = None
-    if pin.content is not None and path.is_dir():
+    if is_folder and pin.content is not None:
         listing = pinned_content(path, source.dataset, pin.content).listing
     if is_saved(path):
         refuse_vast(refuse_odd_saved(source, path), f"source: '{source.dataset}'")
@@ -485,7 +484,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
             return loaded[split]
         return loaded
     refuse_odd_card(path)
-    if path.is_dir():
+    if is_folder:
         listing = listing or folder_listing(path)
         tables = _of_images(source, path.resolve(), listing, split)
         if tables is not None:
@@ -514,8 +513,10 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     root = path.resolve()
     refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
     if listing is not None:
-        absolute = {name: Path(os.path.abspath(name)) for name in data_files(builder)}  # noqa: PTH100
-        names = {name: file.relative_to(root).as_posix() for name, file in absolute.items()}
+        names = {}
+        for name in data_files(builder):
+            file = Path(os.path.abspath(name))  # noqa: PTH100
+            names[name] = file.relative_to(root).as_posix()
         refuse_unassigned(source, builder, listing.files, names, path)
     refuse_other_names(source, (Path(name) for name in data_files(builder)))
     return _prepared(source, builder, split)
@@ -634,12 +635,10 @@ def _hub_builder(source: InputDataset, commit: str | None) -> Any:
     # Without the Hub `datasets` takes the commit that it read last.
     folders = [folder for folder in prepared_folders(source) if folder.name == commit]
     if not folders:
-        where = f"source: '{source.dataset}'"
-        raise failure("hub-unreachable.commit", where, commit)
+        raise failure("hub-unreachable.commit", f"source: '{source.dataset}'", commit)
     if len(folders) > 1:
         names = [folder.parts[-3] for folder in folders]
-        where = f"source: '{source.dataset}'"
-        raise refusal("unclear-choice.configs", where, names)
+        raise refusal("unclear-choice.configs", f"source: '{source.dataset}'", names)
     *_, name, config, version, _ = folders[0].parts
     return Cache(
         cache_dir=str(folders[0].parents[3]),
@@ -655,8 +654,7 @@ def _prepared(source: InputDataset, builder: Any, split: str | None) -> Any:
     """Return a table, prepared if it is not kept from before. Its files are measured before
     `datasets` reads them."""
     where = f"source: '{source.dataset}'"
-    methods = builder.__dict__
-    split_generators: Any = builder._split_generators
+    split_generators = builder._split_generators
     read_metadata: Any = getattr(builder, "_read_metadata", None)
 
     def checked(manager: Any, **options: Any) -> Any:
@@ -669,9 +667,9 @@ def _prepared(source: InputDataset, builder: Any, split: str | None) -> Any:
         refuse_vast([Path(file)], where, metadata_ext)
         return read_metadata(file, metadata_ext=metadata_ext)
 
-    methods["_split_generators"] = checked
+    builder._split_generators = checked
     if read_metadata is not None:
-        methods["_read_metadata"] = checked_metadata  # of a table in an archive
+        builder._read_metadata = checked_metadata  # of a table in an archive
     builder.download_and_prepare()
     return builder.as_dataset(split=split)
 
@@ -717,7 +715,7 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
         cards.setLevel(before)
 
 
-def _places(dataset: str) -> tuple[str, ...]:
+def _image_folders(dataset: str) -> tuple[str, ...]:
     """Return the folders that may hold an image: the dataset's own folder, and the caches. Each
     text ends in a separator.
     """
@@ -736,22 +734,26 @@ def _places(dataset: str) -> tuple[str, ...]:
     return tuple(f"{str(Path(folder).resolve()).rstrip(os.sep)}{os.sep}" for folder in folders)
 
 
-def _bytes_of(cell: Any, inside: tuple[str, ...], where: str) -> bytes | None:
+def _bytes_of(cell: Any, folders: tuple[str, ...], where: str) -> bytes | None:
     """Return a cell's encoded image, or None for a row without an image. Raise UserError for a file
-    outside the dataset.
+    outside these folders.
     """
-    if cell is None or cell.get("bytes") or not cell.get("path"):
-        encoded = cell and (cell.get("bytes") or None)
-        if encoded is not None and len(encoded) > MOST_BYTES:
+    if cell is None:
+        return None
+    encoded = cell.get("bytes")
+    if encoded:
+        if len(encoded) > MOST_BYTES:
             raise refusal("too-much-data.image", where, len(encoded), MOST_BYTES)
         return encoded
-    name = cell["path"]
+    name = cell.get("path")
+    if not name:
+        return None
     try:
         # A relative path would depend on the working directory, so it is not opened.
         real = ""
         if os.path.isabs(name):  # noqa: PTH117 (any text)
             real = os.path.realpath(name, strict=True)
-        if real.startswith(inside):
+        if real.startswith(folders):
             return read_regular(real, MOST_BYTES)
     except (OSError, ValueError, RuntimeError) as error:
         raise refusal("unreadable-image.file", f"{where}, {name[:200]}", error) from error

@@ -38,5 +38,4 @@ def refuse_unclear_turns(turned: int, rows: Rows, marks: str) -> None:
     """Raise UserError if EXIF tags turn some photographs. turned: their number in a source that
     does not say `exif`. marks: what is drawn on them, such as boxes."""
     if turned:
-        where = f"source.exif: {rows.place}"
-        raise refusal("unclear-exif", where, turned, marks=marks)
+        raise refusal("unclear-exif", f"source.exif: {rows.place}", turned, marks=marks)

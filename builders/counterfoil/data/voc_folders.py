@@ -8,6 +8,7 @@ neither found nor missed, as for VOC.
 from __future__ import annotations
 
 import posixpath
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,10 +60,10 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     if not annotations:
         return None
     photographs = [image for image in images if _MASKS.isdisjoint(image.split("/")[:-1])]
-    by_stem: dict[str, list[str]] = {}
+    by_stem = defaultdict[str, list[str]](list)
     for image in photographs:
-        by_stem.setdefault(_stem(image), []).append(image)
-    image_of: dict[str, str] = {}
+        by_stem[_stem(image)].append(image)
+    image_of = {}
     without = 0
     for file in annotations:
         matches = _images_of(file, by_stem.get(_stem(file), []))
@@ -78,7 +79,7 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
     if len(set(image_of.values())) < len(image_of):
         raise refusal("invalid-voc.again", folder)
     files, absent = _splits(folder, names, image_of, without)
-    named: set[str] = set()
+    named = set()
     for annotation in annotations.values():
         named.update(name for name, _, _ in annotation.objects)
     categories = sorted(named)
@@ -115,7 +116,7 @@ def _stem(name: str) -> str:
 def _annotations(folder: Path, names: Sequence[str]) -> dict[str, _Annotation]:
     """Return the annotation files of a folder by name. Raise UserError with the problems of all
     files."""
-    annotations: dict[str, _Annotation] = {}
+    annotations = {}
     problems = Problems(message)
     for name in names:
         if not name.lower().endswith(".xml"):
@@ -223,10 +224,10 @@ def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
     if beside or len(images) < 2:
         return beside or images
     # VOC2007/Annotations/1.xml is of VOC2007/JPEGImages/1.jpg.
-    by_length: dict[int, list[str]] = {}
+    by_length = defaultdict[int, list[str]](list)
     for image in images:
         shared, _, _ = posixpath.commonprefix([f"{home}/", image]).rpartition("/")
-        by_length.setdefault(len(shared), []).append(image)
+        by_length[len(shared)].append(image)
     nearest = by_length[max(by_length)]
     # Annotations/train/1.xml is of JPEGImages/train/1.jpg.
     below = []
@@ -256,12 +257,12 @@ def _splits(
     chosen = {split: lists[word] for word, split in _LISTS.items() if word in lists}
     if _BOTH in lists and not {"train", "validation"} & set(chosen):
         chosen[_LISTS["train"]] = lists[_BOTH]
-    files: dict[str, list[str]] = {}
+    files = defaultdict[str, list[str]](list)
     if not chosen:
         for file, image in image_of.items():
             homes = (home.rpartition("/")[0] for home in (image, file))
             split = next(filter(None, map(split_of_name, homes)), DEFAULT_SPLIT)
-            files.setdefault(split, []).append(file)
+            files[split].append(file)
         absent = dict.fromkeys(files, without) if len(files) == 1 else {}
         return dict(sorted(files.items())), absent
     file_of = {_stem(file): file for file in image_of}
@@ -269,15 +270,17 @@ def _splits(
         raise refusal("invalid-voc.twice", folder)
     absent = {}
     for split, name in chosen.items():
-        listed: dict[str, None] = {}
+        listed = {}
         for line in file_text(folder / name).splitlines():
             if line.strip():
-                image = line.split()[0]
-                listed[image if image in file_of else _stem(image)] = None
-        files[split] = [file_of[stem] for stem in listed if stem in file_of]
-        absent[split] = len(listed) - len(files[split])
-        if not files[split]:
-            del files[split]
+                stem = line.split()[0]
+                if stem not in file_of:  # some lists have paths or endings
+                    stem = _stem(stem)
+                listed[stem] = None
+        of_split = [file_of[stem] for stem in listed if stem in file_of]
+        absent[split] = len(listed) - len(of_split)
+        if of_split:
+            files[split] = of_split
     if not files:
         raise refusal("invalid-voc.lists", folder)
     return files, absent

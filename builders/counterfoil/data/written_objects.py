@@ -158,12 +158,14 @@ class ObjectFolder:
         ratio explains all."""
         low = 0.0
         high = math.inf
-        total = [0, 0]
-        unlike: list[str] = []
-        turned: list[str] = []
+        has_total = wrote_total = 0
+        unlike = []
+        turned = []
         for image in written:
-            sides = None if image.size is None else self._sides(image.path)
-            if sides is None or image.size is None:
+            if image.size is None:
+                continue
+            sides = self._sides(image.path)
+            if sides is None:
                 continue
             size = sides.read(self.exif)
             if size != image.size:
@@ -178,7 +180,8 @@ class ObjectFolder:
             for has, wrote in zip(size, image.size, strict=True):
                 low = max(low, (has - _ROUNDING) / wrote)
                 high = min(high, (has + _ROUNDING) / wrote)
-                total = [total[0] + has, total[1] + wrote]
+                has_total += has
+                wrote_total += wrote
         if not unlike or low <= 1 <= high:
             return 1.0, ""
         if turned:
@@ -199,7 +202,7 @@ class ObjectFolder:
             name = "invalid-boxes.sizes"
             first = unlike[0]
             raise refusal(name, self.folder, len(unlike), len(written), first=first)
-        ratio = min(max(total[0] / total[1], low), high)
+        ratio = min(max(has_total / wrote_total, low), high)
         return (
             ratio,
             f"boxes are multiplied by {ratio:.4g}, because images have another size: {unlike[0]}",
@@ -209,8 +212,7 @@ class ObjectFolder:
 def rows_of_split(folder: Path, splits: Mapping[str, Sequence[T]], split: str) -> Sequence[T]:
     """Return the rows of a folder's split. Raise UserError if the folder has no such split."""
     if split not in splits:
-        where = f"source: '{folder}'"
-        raise refusal("unknown-split.dataset", where, split, splits)
+        raise refusal("unknown-split.dataset", f"source: '{folder}'", split, splits)
     return splits[split]
 
 

@@ -46,7 +46,7 @@ def yolo_folder(
     yaml_path, document = named
     categories = _names(yaml_path, document)
     listed: dict[str, list[str]] = {}
-    absent: dict[str, int] = {}
+    absent = {}
     for key, split_name in _SPLITS.items():
         paths, missing = _listed(yaml_path, document, document.get(key), names, images)
         if paths:
@@ -61,7 +61,7 @@ def yolo_folder(
         files = {path: _stem_of_labels(path) for path in paths}
         unused -= set(files.values())
         # If two images had the same file of labels, its boxes would be of one of them.
-        image_of: dict[str, str] = {}
+        image_of = {}
         for image, stem in files.items():
             first = image_of.setdefault(stem, image)
             if first != image and stem in labels:
@@ -131,7 +131,7 @@ def _listed(
     number of listed images that the folder lacks.
     """
     known = frozenset(images)
-    paths: dict[str, None] = {}
+    paths = {}
     absent = 0
     for text in entry if isinstance(entry, list) else [entry]:
         if text is None:
@@ -199,18 +199,18 @@ def _objects(
         except ValueError:
             category = None
             numbers = []
-        many = len(numbers) >= 6 and len(numbers) % 2 == 0 and not points
+        is_polygon = len(numbers) >= 6 and len(numbers) % 2 == 0 and not points
         # A fifth number is a score. In a pose file, the numbers after the box are points.
-        has_box = many or len(numbers) in (4, 5) or (points and len(numbers) > 4)
-        shares = numbers if many else numbers[:4]
+        has_box = is_polygon or len(numbers) in (4, 5) or (points and len(numbers) > 4)
+        shares = numbers if is_polygon else numbers[:4]
         known = isinstance(category, int) and 0 <= category < categories
         if not (known and has_box and all(map(is_number, numbers))):
             problem = "line"
-        elif many and len(numbers) == 6 and float(parts[6]) >= 1 and parts[6].isdecimal():
+        elif is_polygon and len(numbers) == 6 and float(parts[6]) >= 1 and parts[6].isdecimal():
             problem = "track"
         elif min(shares) < -_BEYOND or max(shares) > 1 + _BEYOND:
             problem = "shares"
-        elif not many and min(shares[2:]) < 0:
+        elif not is_polygon and min(shares[2:]) < 0:
             problem = "side"
         else:
             problem = ""
@@ -218,7 +218,7 @@ def _objects(
             where = f"{path}: line {row}"
             problems.add(f"invalid-yolo.{problem}", where, line.strip(), categories - 1)
             continue
-        if many:
+        if is_polygon:
             across = numbers[::2]
             down = numbers[1::2]
             left = min(across)

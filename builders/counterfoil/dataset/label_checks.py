@@ -15,7 +15,7 @@ accepts only the classes of the recipe, bounded counts and a strict document.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,14 +63,24 @@ class JudgedClass:
     images: int
     disagreed: int
     """How many of the `images` have a label that the judge contradicts."""
-    of_class: int
+    of_class: int = 0
     """The validation images of the class."""
-    wrong: int
+    wrong: int = 0
     """How many of these the judge gave to another class."""
-    others: int
+    others: int = 0
     """The other validation images."""
-    told_apart: int
+    told_apart: int = 0
     """How many of these the judge did not give to the class."""
+
+    @property
+    def erred(self) -> float:
+        """The share f."""
+        return self.wrong / self.of_class
+
+    @property
+    def seen(self) -> float:
+        """The share s."""
+        return self.told_apart / self.others
 
     @property
     def counts(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
@@ -93,14 +103,12 @@ def is_told_apart(tally: JudgedClass) -> bool:
     method 10)."""
     if not tally.of_class or not tally.others:
         return False
-    seen = tally.told_apart / tally.others
-    erred = tally.wrong / tally.of_class
     seen_low, seen_high = wilson_interval(tally.told_apart, tally.others)
     erred_low, erred_high = wilson_interval(tally.wrong, tally.of_class)
-    of_seen = (seen - seen_low, seen_high - seen)
-    of_erred = (erred_high - erred, erred - erred_low)
+    of_seen = (tally.seen - seen_low, seen_high - tally.seen)
+    of_erred = (erred_high - tally.erred, tally.erred - erred_low)
     below, _ = mover_distances(of_seen, of_erred)
-    return bool(seen - erred - below > 0)
+    return bool(tally.seen - tally.erred - below > 0)
 
 
 def label_error_of_class(tally: JudgedClass) -> CheckedShare | None:
@@ -141,10 +149,8 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
         share = _share_of_false(tally)
         weighted.append(weight * share)
         cut = min(1.0, max(0.0, share))
-        seen = tally.told_apart / tally.others
-        erred = tally.wrong / tally.of_class
         # How much the average changes with q of the class.
-        slope = weight / (seen - erred)
+        slope = weight / (tally.seen - tally.erred)
         disagreements.append((slope, tally.disagreed, tally.images))
         errors.append((slope * (1 - cut), tally.wrong, tally.of_class))
         sightings.append((slope * cut, tally.told_apart, tally.others))
@@ -254,10 +260,8 @@ def judged_checks(
     There is no label error without `validation`, nor for a shift that is in `picked`.
     """
     total = None
-    # For each class id: the validation images of the class, those of them that were given to
-    # another class, all other validation images, and those of them that were not given to the
-    # class.
-    errors: dict[str, tuple[int, int, int, int]] = {}
+    # Class id → the judge's answers to validation images, without images of the dataset.
+    validated = {}
     if validation is not None:
         answered: Counter[str] = Counter()
         for answers in validation.values():
@@ -268,11 +272,11 @@ def judged_checks(
             right = answers.get(class_id, 0)
             others = total - images
             told_apart = others - (answered[class_id] - right)
-            errors[class_id] = (images, images - right, others, told_apart)
-    judged: dict[str, dict[str, tuple[int, int]]] = {}
+            validated[class_id] = JudgedClass(0, 0, images, images - right, others, told_apart)
+    judged = defaultdict[str, dict[str, tuple[int, int]]](dict)
     for (shift, class_id), pair in counts.items():
         if pair[0]:
-            judged.setdefault(shift, {})[class_id] = pair
+            judged[shift][class_id] = pair
 
     def labels(
         images: int,
@@ -287,18 +291,25 @@ def judged_checks(
         if shift not in judged:
             checks.append(ShiftChecks(shift, picked=is_picked))
             continue
-        known = {} if is_picked else errors
+        known = {} if is_picked else validated
         tallies = []
         classes = {}
         images = 0
         disagreed = 0
-        for name, pair in judged[shift].items():
-            validated = known.get(name, (0, 0, 0, 0))
-            tally = JudgedClass(*pair, *validated)
+        for name, (answered_images, contradicted) in judged[shift].items():
+            tally = replace(
+                known.get(name, JudgedClass(0, 0)),
+                images=answered_images,
+                disagreed=contradicted,
+            )
             tallies.append(tally)
-            classes[name] = labels(*pair, label_error_of_class(tally))
-            images += tally.images
-            disagreed += tally.disagreed
+            classes[name] = labels(
+                answered_images,
+                contradicted,
+                label_error_of_class(tally),
+            )
+            images += answered_images
+            disagreed += contradicted
         of_shift = labels(images, disagreed, label_error_of_shift(tallies))
         checks.append(ShiftChecks(shift, of_shift, classes=classes, picked=is_picked))
     return LabelChecks(judge, total, tuple(checks))

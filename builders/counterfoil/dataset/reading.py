@@ -157,7 +157,7 @@ class StandingDataset:
             raise refusal("no-dataset", self.directory)
         faults = self.causes()
         if faults:
-            lines: list[str] = []
+            lines = []
             for fault in faults[:_MOST_FAULTS]:
                 lines.append(fault.problem.only_at(self.directory / fault.path))
                 lines += [f"  {more}" for more in fault.lines]
@@ -243,7 +243,7 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     tokens = None
     embeddings = None
     table = None
-    receipts: list[Receipt] = []
+    receipts = []
     if recipe is not None:
         if "thresholds" in parts:
             thresholds, measured = reader.thresholds(recipe)
@@ -303,9 +303,10 @@ class _Reader:
         *values: object,
         lines: Iterable[str] = (),
         consequence: bool = False,
+        **others: object,
     ) -> None:
         """Add the fault of a file that a sentence states."""
-        problem = message(name, None, *values)
+        problem = message(name, None, *values, **others)
         self.faults.append(Fault(path, problem, tuple(lines), consequence=consequence))
 
     def _unreadable(
@@ -364,12 +365,12 @@ class _Reader:
             return self._unreadable(LOCK, error)
         if lock is None:
             return self._fault(LOCK, "missing-file")
-        sound = True
-        for name in HASHES:
-            if lock.hashes.get(name) != sha256_json(getattr(lock, name)):
-                self._fault(LOCK, "changed-file.lock", name)
-                sound = False
-        if not sound:
+        changed = [
+            name for name in HASHES if lock.hashes.get(name) != sha256_json(getattr(lock, name))
+        ]
+        for name in changed:
+            self._fault(LOCK, "changed-file.lock", name)
+        if changed:
             return None
         if not _pins_as_a_build(lock):
             self._fault(LOCK, "not-as-pinned.lock")
@@ -391,7 +392,7 @@ class _Reader:
             return self._fault(RECIPE, "missing-file")
         try:
             recipe = load_own_recipe(self.directory)
-            lines: list[str] = []
+            lines = []
             if lock is not None:
                 if lock.hashes["plan"] != recipe.plan_hash:
                     of_plan = document_differences(lock.plan, recipe.plan_document)
@@ -461,7 +462,7 @@ class _Reader:
         if linked:
             return self._odd(linked)
         pins = self._pinned("tokens") or {}
-        sound = True
+        faults_before = len(self.faults)
         for cls in recipe.classes:
             path = f"{TOKENS}/{token_file_name(cls.id)}"
             pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
@@ -469,19 +470,15 @@ class _Reader:
             if sha256 is None:
                 self._no_hash(path)
             elif self.lock is not None and sha256 != pinned:
-                by = f" by {LOCK}"
-                problem = message(
+                self._fault(
+                    path,
                     "changed-file.sha256",
-                    None,
                     sha256,
                     str(pinned),
-                    by=by,
+                    by=f" by {LOCK}",
+                    consequence=True,
                 )
-                self.faults.append(Fault(path, problem, consequence=True))
-            else:
-                continue
-            sound = False
-        if not sound:
+        if len(self.faults) > faults_before:
             return None
         try:
             return read_token_folder(recipe, self.directory / TOKENS)
@@ -621,29 +618,26 @@ def wrong_model(
         plain = without_folders(name)
         scheme = LOCAL if plain.startswith(LOCAL) else ""
         example = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
-        problem = message(
+        yield message(
             "not-as-pinned.folder",
             key,
             error.reason,
             key=key,
             example=example,
         )
-        yield problem
         return
     sha256 = None if folder is None else folder_sha256(folder)
     if folder is None and revision is None:
-        problem = message("not-as-pinned.commit", key, name)
-        yield problem
+        yield message("not-as-pinned.commit", key, name)
     elif sha256 != pinned_sha256:
         actual = f"sha256 {sha256}" if sha256 else "a name of the Hub"
         pinned = f"sha256 {pinned_sha256}"
         if not pinned_sha256:
             pinned = f"commit {revision} of the Hub"
-        problem = message(
+        yield message(
             "not-as-pinned.model",
             key,
             actual,
             pinned,
             name=name,
         )
-        yield problem

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from counterfoil.documents import Document, OtherVersion, parse_document
-from counterfoil.errors import ProblemLine, RunFailure, UserError, first_of
+from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.regular_files import UnfitFile, irregularity, is_utf8, on_a_line, read_regular
 from counterfoil.store.layout import INDEX, LOCK, PRIVATE, RECIPE
 from counterfoil.store.messages import failure, message, refusal
@@ -86,7 +86,7 @@ def refuse_unfit(directory: Path) -> None:
     if not directory.is_dir():
         return
     listing = list_files(directory, hidden=True)
-    unfit: dict[str, ProblemLine] = {}
+    unfit = {}
     for path, what in listing.unfit.items():
         unfit[path] = message("irregular-file", directory / on_a_line(path), what)
     for path in listing.files:

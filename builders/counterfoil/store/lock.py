@@ -4,6 +4,7 @@ validation images, the stack, and the number of shards per group.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,7 @@ def _extent(lock: Lock) -> str:
 
 
 def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
-    problems: list[str] = []
+    problems = []
     built = _extent(existing)
     wanted = _extent(lock)
     if built != wanted:
@@ -132,8 +133,7 @@ def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
         if existing.hashes.get(name) == lock.hashes.get(name):
             continue
         word = "inputs" if name == "inputs" else "plan"
-        problem = message(f"other-build.{word}", directory, name)
-        problems.append(problem)
+        problems.append(message(f"other-build.{word}", directory, name))
         lines = document_differences(getattr(existing, name), getattr(lock, name))
         if not lines:
             lines = document_differences(existing.hashes, lock.hashes, "hash")
@@ -183,7 +183,7 @@ MOST_A_CLASS = 200
 def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
     """Return judges' pins without their answers to validation images, which do not identify a
     judge."""
-    without: dict[str, Any] = {}
+    without = {}
     for name, pin in pins.items():
         without[name] = pin
         if isinstance(pin, Mapping):
@@ -192,11 +192,10 @@ def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def count_answers(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    counts: dict[str, dict[str, int]] = {}
+    counts = defaultdict[str, Counter[str]](Counter)
     for true, answered in answers:
-        of_class = counts.setdefault(true, {})
-        of_class[answered] = of_class.get(answered, 0) + 1
-    return counts
+        counts[true][answered] += 1
+    return {true: dict(of_class) for true, of_class in counts.items()}
 
 
 def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | None:

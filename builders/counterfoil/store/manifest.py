@@ -167,8 +167,7 @@ def changed_files(
     problems = []
     for file, exists in file_faults(directory, files, openable):
         name = "changed-file.receipt" if exists else "missing-file"
-        problem = message(name, directory / file.path)
-        problems.append(problem)
+        problems.append(message(name, directory / file.path))
     return problems
 
 
@@ -180,8 +179,7 @@ def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[ProblemLi
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
     problems = changed_files(directory, listed, set(present))
     for path in sorted(strays):
-        problem = message("unexpected-file", directory / path)
-        problems.append(problem)
+        problems.append(message("unexpected-file", directory / path))
     return problems
 
 
@@ -220,22 +218,19 @@ def check_files(directory: Path) -> FileCheck:
     listing = list_files(directory)
     everywhere = list_files(directory, hidden=True).unfit
     for path, what in sorted(everywhere.items()):
-        problem = message("irregular-file", None, what)
-        problems.append((path, problem))
+        problems.append((path, message("irregular-file", None, what)))
     listed: dict[str, Entry] | None = None
     if not os.path.lexists(directory / MANIFEST):
-        problem = message("not-finished.manifest")
-        problems.append((MANIFEST, problem))
+        problems.append((MANIFEST, message("not-finished.manifest")))
     elif MANIFEST not in everywhere:
         try:
             listed = parse_manifest(read_inside(directory, MANIFEST), MANIFEST)
         except OSError as error:
-            problem = message("damaged-file", None, error)
-            problems.append((MANIFEST, problem))
+            problems.append((MANIFEST, message("damaged-file", None, error)))
         except UserError as error:
             problems.append((MANIFEST, error.problems[0]))
     present = [path for path in listing.files if path != MANIFEST]
-    entries: dict[str, Entry] = {}
+    entries = {}
     sizes = {path: entry.size for path, entry in (listed or {}).items()}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         hashing = [pool.submit(_hashed, directory, path, sizes.get(path)) for path in present]
@@ -244,18 +239,15 @@ def check_files(directory: Path) -> FileCheck:
             try:
                 entries[path] = hashed.result()
             except OSError as error:
-                problem = message("damaged-file", None, error)
-                problems.append((path, problem))
+                problems.append((path, message("damaged-file", None, error)))
     if listed is not None:
         existing = {*present, *listing.unfit}
         for path in listed:
             if path not in existing:
-                problem = message("missing-file")
-                problems.append((path, problem))
+                problems.append((path, message("missing-file")))
         for path in present:
             if path not in listed:
-                problem = message("unexpected-file.manifest")
-                problems.append((path, problem))
+                problems.append((path, message("unexpected-file.manifest")))
             elif path in entries:
                 problem = file_difference(entries[path], listed[path])
                 if problem is not None:

@@ -86,8 +86,9 @@ def shard_batches(
     if file is None:
         return
     path = directory / file.path
+    where = {"receipt": receipt.path, "directory": directory}
     if not path.is_file():
-        raise failure("damaged-shard.missing", path, receipt=receipt.path, directory=directory)
+        raise failure("damaged-shard.missing", path, **where)
     for batch in _batches(path, columns, what, form):
         _refuse_odd_values(path, batch)
         rows += batch.num_rows
@@ -96,14 +97,7 @@ def shard_batches(
         yield batch
     if rows != file.rows:
         count = "more" if rows > file.rows else str(rows)
-        raise failure(
-            "damaged-shard.rows",
-            path,
-            count,
-            file.rows,
-            receipt=receipt.path,
-            directory=directory,
-        )
+        raise failure("damaged-shard.rows", path, count, file.rows, **where)
 
 
 def read_file(
@@ -200,11 +194,12 @@ def planned_rows(
     row, or for a row that is not in the plan.
     """
     path = directory / (receipt.file(what) or receipt).path
+    where = {"receipt": receipt.path, "directory": directory}
     cells = {}
     for cell in shard.cells:
         class_id = plan.class_of(cell.label).id
         cells[cell.shift, cell.label] = (class_id, plan.indices_below(cell))
-    seen: set[str] = set()
+    seen = set()
     names = list(dict.fromkeys([*IDENTITY, *columns]))
     for row in read_shard(directory, receipt, names, what, form):
         key, shift, label, class_id, index = (row[name] for name in IDENTITY)
@@ -212,18 +207,8 @@ def planned_rows(
         is_sample = planned_id is not None and planned_id == class_id and 0 <= index < candidates
         if not is_sample or key != sample_key(shift, class_id, index):
             shown = [f"{name} {str(row[name])[:_LONGEST]!r}" for name in IDENTITY]
-            word = "row"
-        elif key in seen:
-            shown = key
-            word = "repeated"
-        else:
-            seen.add(key)
-            yield row
-            continue
-        raise failure(
-            f"unplanned-shard.{word}",
-            path,
-            shown,
-            receipt=receipt.path,
-            directory=directory,
-        )
+            raise failure("unplanned-shard.row", path, shown, **where)
+        if key in seen:
+            raise failure("unplanned-shard.repeated", path, key, **where)
+        seen.add(key)
+        yield row

@@ -8,7 +8,7 @@ damaged shards, then the manifest, and only then writes a file, so that it can r
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,18 +111,18 @@ def filled_of(
 ) -> dict[str, dict[str, int | None]] | None:
     """Compute `Receipt.filled` from a shard's candidates (shift, label, class_id, reason) in order
     of index."""
-    reasons: dict[tuple[str, int], list[str]] = {}
-    ids: dict[int, str] = {}
+    reasons = defaultdict[tuple[str, int], list[str]](list)
+    ids = {}
     for row in candidates:
-        reasons.setdefault((row["shift"], row["label"]), []).append(row["reason"])
+        reasons[row["shift"], row["label"]].append(row["reason"])
         ids[row["label"]] = row["class_id"]
-    filled: dict[str, dict[str, int | None]] = {}
+    filled = defaultdict[str, dict[str, int | None]](dict)
     for cell in shard.cells:
         cell_reasons = reasons.get((cell.shift, cell.label))
         if cell.accepted is not None and cell_reasons is not None:
-            of_shift = filled.setdefault(cell.shift, {})
-            of_shift[ids[cell.label]] = filled_at(cell_reasons, cell.accepted)
-    return filled or None
+            class_id = ids[cell.label]
+            filled[cell.shift][class_id] = filled_at(cell_reasons, cell.accepted)
+    return dict(filled) or None
 
 
 def write_receipt(directory: Path, receipt: Receipt) -> None:
@@ -238,34 +238,29 @@ def receipt_faults(
         lines = document_differences(recorded, hashes, "hashes")
         if lines:
             shown = "; ".join(lines[:_MOST_DIFFERENCES])
-            problem = message("wrong-receipt.hashes", None, shown)
-            yield problem
+            yield message("wrong-receipt.hashes", None, shown)
     if receipt.path != standing.path:
         number = receipt.shard
-        problem = message("wrong-receipt.shard", group=receipt.group, number=number)
-        yield problem
+        yield message("wrong-receipt.shard", group=receipt.group, number=number)
     reasons = sum(map(Counter, receipt.counts.values()), Counter[str]())
     accepted = ("accepted", "data", reasons[ACCEPTED])
     for what, table, count in (accepted, ("candidates", "candidates", reasons.total())):
         rows = receipt.rows[table]
         if rows != count:
-            problem = message(
+            yield message(
                 "wrong-receipt.rows",
                 None,
                 count,
                 rows,
                 what=what,
             )
-            yield problem
     if shard is None or split is None or format is None:
         return
     if receipt.of != shard.of:
-        problem = message("wrong-receipt.of", None, receipt.of, shard.of)
-        yield problem
+        yield message("wrong-receipt.of", None, receipt.of, shard.of)
     shifts = {cell.shift for cell in shard.cells}
     if set(receipt.counts) != shifts:
-        problem = message("wrong-receipt.shifts", None, sorted(receipt.counts), sorted(shifts))
-        yield problem
+        yield message("wrong-receipt.shifts", None, sorted(receipt.counts), sorted(shifts))
     listed = sorted((file.path, file.rows) for file in receipt.files)
     planned = []
     for what, path in shard_paths(shard, split, format).items():
@@ -273,8 +268,7 @@ def receipt_faults(
             planned.append((path, receipt.rows[what]))
     planned.sort()
     if listed != planned:
-        problem = message("wrong-receipt.files", None, _shown(listed), _shown(planned))
-        yield problem
+        yield message("wrong-receipt.files", None, _shown(listed), _shown(planned))
 
 
 def _shown(files: Iterable[tuple[str, int]]) -> str:
@@ -286,12 +280,12 @@ def counts_of(
 ) -> dict[str, dict[str, int]]:
     """Sum shift → reason → candidates over receipts, and add `before`. The shifts are in the order
     of the receipts."""
-    totals: dict[str, Counter[str]] = {}
+    totals = defaultdict[str, Counter[str]](Counter)
     for shift, reasons in (before or {}).items():
-        totals[shift] = Counter(reasons)
+        totals[shift].update(reasons)
     for receipt in receipts:
         for shift, reasons in receipt.counts.items():
-            totals.setdefault(shift, Counter()).update(reasons)
+            totals[shift].update(reasons)
     return {shift: dict(reasons) for shift, reasons in totals.items()}
 
 

@@ -92,25 +92,23 @@ def finish_replacement(directory: Path) -> bool:
         _Swap,
         f"Remove {directory / REPLACEMENT}.",
     )
-    new = swap.new
-    gone = swap.gone
     # Each step checks which entries exist, so it can be repeated after a kill.
     incoming = replacement_folder(directory)
     outgoing = directory / REPLACEMENT / _OLD
     make_folder(outgoing)
-    others = [name for name in new if name not in _PROOFS]
-    proofs = [name for name in _PROOFS if name in new]
+    others = [name for name in swap.new if name not in _PROOFS]
+    proofs = [name for name in _PROOFS if name in swap.new]
     with disk_errors(directory):
-        # If an entry is still in `new`, it has not moved in. The entry of the same name in the
-        # directory is then the old one.
-        for name in [*reversed(proofs), *gone, *others]:
-            waiting = name in gone or os.path.lexists(incoming / name)
+        for name in [*reversed(proofs), *swap.gone, *others]:
+            current = directory / name
+            # An entry that has moved in already is not the old one.
+            is_old = name in swap.gone or os.path.lexists(incoming / name)
             # A rename puts a new file over the old file, so that a file of this name (lock.json)
             # always exists.
-            both = (incoming / name).is_file() and (directory / name).is_file()
-            replaces = both and name not in _PROOFS
-            if waiting and os.path.lexists(directory / name) and not replaces:
-                _move(directory / name, outgoing / name)
+            both_files = (incoming / name).is_file() and current.is_file()
+            stays = both_files and name not in _PROOFS
+            if is_old and not stays and os.path.lexists(current):
+                _move(current, outgoing / name)
         for name in [*others, *proofs]:
             if os.path.lexists(incoming / name):
                 _move(incoming / name, directory / name)

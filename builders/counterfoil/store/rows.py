@@ -262,7 +262,7 @@ def stored_row(
     finite."""
     sample = candidate.sample
     added = {**candidate.verdict.scores, **candidate.values}
-    values: dict[str, Any] = {}
+    values = {}
     for name, column in table_columns(what, form).items():
         value: Any
         if not isinstance(column, RowColumn):

@@ -233,7 +233,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows. Raise ValueError for members that Counterfoil never writes. A damaged file
     raises tarfile's errors.
     """
-    members: dict[str, bytes] = {}
+    members = {}
     key = None
     size = path.stat().st_size
     with tarfile.open(path, "r:") as tar:

@@ -65,7 +65,6 @@ from counterfoil.recipe.prompts import ABOUT_CLASS, words_in_template
 from counterfoil.recipe.tasks.task import WholeImages
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.results import NESTED
-from counterfoil.report.sections import CardSection
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import format_points, in_words, measure_tables, preview_sentence
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
@@ -186,7 +185,7 @@ def card_page(
     statements, its = statements_of(
         recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at)
     )
-    words: set[str] = set()
+    words = set()
     for shift in shifts:
         words.update(words_in_template(shift.prompt), words_in_template(shift.object_caption))
     return {
@@ -268,8 +267,8 @@ def _measured(
     checks: LabelChecks | None,
 ) -> dict[str, Any]:
     """Return what the card shows of an evaluation of this content, or why it shows none."""
-    nested: list[CardSection] = []
-    warnings: list[str] = []
+    nested = []
+    warnings = []
     page: dict[str, Any] = {
         "results": None,
         "unread": None,

@@ -7,7 +7,7 @@ out evenly.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -64,7 +64,7 @@ class Tally:
 def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
     """Read every candidate's reason and second judge's answer once. RunFailure if they do not match
     plan and `data`."""
-    indices: dict[tuple[str, int], int] = {}
+    indices = defaultdict[tuple[str, int], int](int)
     judged: dict[tuple[str, str], tuple[int, int]] = {}
     judge = plan.recipe.screen.judge
     form = TableForm.of(plan.recipe)
@@ -79,7 +79,7 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
             if row["reason"] != ACCEPTED:
                 continue
             cell = row["shift"], row["label"]
-            indices[cell] = indices.get(cell, 0) | 1 << row["index"]
+            indices[cell] |= 1 << row["index"]
             accepted += 1
             if right is not None and row[right] is not None:
                 judged_cell = row["shift"], row["class_id"]
@@ -132,12 +132,12 @@ class Pictures:
     def read(self, samples: Iterable[SampleId]) -> dict[SampleId, Image.Image]:
         """Read accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for a missing
         one."""
-        wanted: dict[str, dict[str, SampleId]] = {}
+        wanted = defaultdict[str, dict[str, SampleId]](dict)
         for sample in sorted(set(samples)):
             class_id = self.plan.class_of(sample.label).id
             key = sample_key(sample.shift, class_id, sample.index)
             path = self.files[sample.shift, sample.label]
-            wanted.setdefault(path, {})[key] = sample
+            wanted[path][key] = sample
         pictures = {}
         for path, keys in wanted.items():
             for key, encoded in encoded_images(self.directory / path, set(keys)):
@@ -161,15 +161,15 @@ def locate_pictures(
     cells: Iterable[tuple[str, int]],
 ) -> Pictures:
     wanted = set(cells)
-    files: dict[tuple[str, int], str] = {}
-    of_files: dict[str, str] = {}
+    files = {}
+    receipt_of = {}
     for shard, receipt in _with_receipt(plan, receipts):
         file = receipt.file("data")
         of_shard = wanted.intersection((cell.shift, cell.label) for cell in shard.cells)
         if file is not None and of_shard:
-            of_files[file.path] = receipt.path
-            files.update(dict.fromkeys(of_shard, file.path))
-    return Pictures(plan, directory, files, of_files)
+            receipt_of[file.path] = receipt.path
+            files |= dict.fromkeys(of_shard, file.path)
+    return Pictures(plan, directory, files, receipt_of)
 
 
 def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
@@ -223,7 +223,7 @@ def wrapped(
 ) -> list[str]:
     """Return the text in lines no wider than `width` pixels; what does not fit ends in "…"."""
     measure = font(size, bold).getlength
-    lines: list[str] = []
+    lines = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word
         if lines and measure(longer) <= width:
@@ -340,16 +340,9 @@ def contact_sheets(
         return
     columns = [*shifts[:1], *evenly_spaced(shifts[1:], MOST_COLUMNS - 1)]
     heads = [shift.name for shift in columns]
-    grid = {}
-    on_overview = set()
-    shown_cells = set()
-    for label in shown_labels:
-        row = overview_row(tally, label, heads)
-        grid[names[label]] = row
-        for sample in row:
-            if sample is not None:
-                on_overview.add(sample)
-                shown_cells.add((sample.shift, sample.label))
+    grid = {names[label]: overview_row(tally, label, heads) for label in shown_labels}
+    on_overview = {sample for row in grid.values() for sample in row if sample is not None}
+    shown_cells = {(sample.shift, sample.label) for sample in on_overview}
     sheets = {}
     bases = []
     without_base = [shift for shift in shifts if shift.name != BASE]
@@ -407,8 +400,8 @@ def overview_row(
 def pairs_first(tally: Tally, shift: str, label: int) -> ShownPairs:
     """Return the images of a cell to show: those whose base is accepted too, then others, by
     index."""
-    pairs: list[tuple[SampleId | None, SampleId]] = []
-    alone: list[tuple[SampleId | None, SampleId]] = []
+    pairs = []
+    alone = []
     for index in tally.indices(shift, label):
         shifted = SampleId(shift, label, index)
         if tally.has(BASE, label, index):

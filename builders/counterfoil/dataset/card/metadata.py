@@ -9,6 +9,7 @@ A config without rows is left out, since it does not load.
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -121,14 +122,14 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
     """Return every config with a row: `default`, `all`, the groups in the plan's order,
     `candidates`, `rejected`."""
     output = plan.recipe.output
-    rows: dict[tuple[What, str], list[int]] = {}
+    rows = Counter[tuple[What, str]]()
+    sizes = Counter[tuple[What, str]]()
     for receipt in receipts:
         for what in receipt.rows:
             file = receipt.file(what)
             if file is not None:
-                total = rows.setdefault((what, receipt.group), [0, 0])
-                total[0] += file.rows
-                total[1] += file.size
+                rows[what, receipt.group] += file.rows
+                sizes[what, receipt.group] += file.size
 
     def split(what: What, groups: Iterable[str], name: str) -> Split:
         paths = []
@@ -137,8 +138,8 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
         for group in groups:
             if (what, group) in rows:
                 paths.append(f"{what}/{group}/{output.split}-*.{SUFFIXES[output.format]}")
-                n_rows += rows[what, group][0]
-                n_bytes += rows[what, group][1]
+                n_rows += rows[what, group]
+                n_bytes += sizes[what, group]
         return Split(name, tuple(paths), n_rows, n_bytes)
 
     groups = [group for group in plan.groups if ("data", group) in rows]
@@ -377,11 +378,11 @@ def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
 def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
     """Return group → split for timm's WebDataset reader, which takes names with "tar" in them for
     lists of files."""
-    files: dict[str, list[tuple[str, int]]] = {}
+    files = defaultdict[str, list[tuple[str, int]]](list)
     for receipt in receipts:
         file = receipt.file("data")
         if file is not None and "tar" in receipt.group:
-            files.setdefault(receipt.group, []).append((file.path, file.rows))
+            files[receipt.group].append((file.path, file.rows))
     splits = {}
     for group, entries in files.items():
         folder, _, name = entries[0][0].rpartition("/")

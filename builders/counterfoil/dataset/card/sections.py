@@ -110,10 +110,10 @@ def adversarial_of(
 ) -> AdversarialImages | None:
     """Return how classifiers' failures chose images; None if no keep rule asks a classifier."""
     counts = counts_of(receipts)
-    rows: list[JudgedRow] = []
-    judges: dict[str, None] = {}
+    rows = []
+    judges = {}
     needed: set[tuple[int, int]] = set()
-    failures: set[str] = set()
+    failures = set()
     for shift in recipe.all_shifts():
         for rule in shift.keep:
             if not isinstance(rule, MisclassifiedRule):
@@ -192,8 +192,8 @@ def mined_of(recipe: Recipe, most_rows: int) -> MinedShifts | None:
     if not shifts:
         return None
     rows = []
-    targets: dict[str, None] = {}
-    judges: dict[str, None] = {}
+    targets = {}
+    judges = {}
     compared = pairs = rows_tested = False
     for shift in shifts:
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
@@ -572,7 +572,7 @@ def statements_of(
     `doubts`. looked_at: people reviewed images, and the review is in the dataset.
     """
     percentiles = False
-    judges: dict[str, None] = {}
+    judges = {}
     for shift in recipe.all_shifts():
         percentiles |= shift.object_threshold.percentile is not None
         for rule in shift.keep:
@@ -595,7 +595,7 @@ def statements_of(
         "over_the_edited": percentiles and edited == recipe.source.validation_split,
         "match": MATCH,
     }
-    its: dict[str, str] = {}
+    its = {}
     of_kind = [f"kind-{recipe.kind.key}.txt.j2", "kind-of-a-plugin.txt.j2"]
     for names in (["kind-words.txt.j2"], of_kind):
         kind_texts = vars(environment.select_template(names).make_module(known))

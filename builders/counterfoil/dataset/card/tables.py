@@ -3,6 +3,7 @@ inputs."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,9 +73,9 @@ def yield_rows(
             )
             rows.append(row)
         return tuple(rows)
-    groups: dict[str, list[Shift]] = {}
+    groups = defaultdict[str, list[Shift]](list)
     for shift in shifts:
-        groups.setdefault(shift.group, []).append(shift)
+        groups[shift.group].append(shift)
     rows = [_yield_row(recipe, *group, counts, tally) for group in groups.items()]
     return tuple(rows)
 
@@ -93,11 +94,10 @@ def _yield_row(
     counts: Mapping[str, Mapping[str, int]],
     tally: Tally,
 ) -> YieldRow:
-    reasons: dict[str, int] = {}
+    reasons = Counter[str]()
     for shift in shifts:
-        for reason, count in counts.get(shift.name, {}).items():
-            reasons[reason] = reasons.get(reason, 0) + count
-    candidates = sum(reasons.values())
+        reasons.update(counts.get(shift.name, {}))
+    candidates = reasons.total()
     accepted = reasons.pop(ACCEPTED, 0)
     least = recipe.evaluate.min_images_per_class
     cells = pairs = 0
@@ -114,7 +114,7 @@ def _yield_row(
         passed = None
     elif candidates:
         # What passed after a cell had all it needed counts for the yield.
-        passed = (accepted + reasons.get(SURPLUS, 0)) / candidates
+        passed = (accepted + reasons[SURPLUS]) / candidates
     return YieldRow(
         name=name,
         shifts=len(shifts),
@@ -176,16 +176,16 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
     alone = "value" in resolved and not isinstance(resolved["value"], Mapping)
     entries = [resolved] if alone else list(resolved.values())
     values = [entry["value"] for entry in entries if entry.get("value") is not None]
-    if not values and entries:  # a percentile over candidates, chosen after the build
-        if spec is None or spec.percentile is None:
-            return "open"
-        return f"open (percentile {spec.percentile:g})"
-    if not values:
+    if not entries:
         if spec is None:
             return "–"
         if spec.value is None:
             return f"percentile {spec.percentile:g}"
         return f"{spec.value:.3f}"
+    if not values:  # a percentile over candidates, chosen after the build
+        if spec is None or spec.percentile is None:
+            return "open"
+        return f"open (percentile {spec.percentile:g})"
     low = f"{min(values):.3f}"
     high = f"{max(values):.3f}"
     text = low if low == high else f"{low} to {high}"
@@ -264,7 +264,7 @@ class CorruptionRow:
 
 
 def corruption_table_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
-    rows: list[CorruptionRow] = []
+    rows = []
     for shift in recipe.all_shifts():
         if shift.corruption == MATCH:
             says = "Gives each base image only the brightness and contrast of its shifted partner."

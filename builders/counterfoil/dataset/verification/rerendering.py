@@ -64,8 +64,7 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
         key = override.partition("=")[0]
         if key.strip() not in allowed:
             named = " or ".join(allowed)
-            problem = message("cannot-rerender.set", f"--set {override}", expected=named)
-            problems.append(problem)
+            problems.append(message("cannot-rerender.set", f"--set {override}", expected=named))
     if problems:
         raise UserError(problems)
     if recipe is None or dataset.lock is None:
@@ -125,7 +124,7 @@ def choose_rows(
     total = sum(file.rows for _, _, file in tables)
     drawn = random.Random(seed).sample(range(total), min(count, total))
     wanted = sorted(drawn)
-    chosen: list[ChosenRow] = []
+    chosen = []
     first = 0
     for receipt, what, file in tables:
         while len(chosen) < len(wanted) and wanted[len(chosen)] < first + file.rows:
@@ -152,7 +151,7 @@ def rerender_rows(
 
     recipe = plan.recipe
     device = materials.device
-    done: list[Rerendered] = []
+    done = []
     threads = one_thread() if recipe.runs_models else contextlib.nullcontext()
     with threads, computing_on(device):
         renderer = maker_of(recipe).renderer(materials)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import tarfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -72,7 +72,7 @@ def check_candidates(
     by the rules."""
     faults = RowFaults()
     planned_names = _planned_names(dataset)
-    cells: dict[tuple[str, int], dict[int, Row]] = {}
+    cells = defaultdict[tuple[str, int], dict[int, Row]](dict)
     samples = list(shard.samples(plan))
     positions = {sample.key: position for position, sample in enumerate(samples)}
     order = KeyOrder(positions, faults)
@@ -89,7 +89,7 @@ def check_candidates(
         for name, expected in planned.items():
             if row[name] != expected:
                 faults.differs(name, row, expected)
-        cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
+        cells[sample.shift, sample.label][sample.index] = row
     for cell in shard.cells:
         of_cell = cells.get((cell.shift, cell.label), {})
         in_order = list(of_cell.values())
@@ -356,12 +356,12 @@ def check_measured(
 ) -> None:
     """Check that a cell's rows have the required measures within their bounds. The values are not
     measured again."""
-    measures: set[str] = set()
+    measures = set()
     for other in plan.recipe.all_shifts():
         for rule in other.keep:
             measures.update(rule.measures)
     required: dict[str, Any] = {}
-    may_lack: set[str] = set()
+    may_lack = set()
     for rule in plan.shift(shift).keep:
         required |= rule.measures
         may_lack.update(rule.may_lack)
@@ -389,10 +389,10 @@ def _check_asked(
 ) -> None:
     """Check that a cell's rows have the answers of the models that its rules ask, and no others.
     Nothing is asked again."""
-    columns: dict[str, None] = {}
+    columns = {}
     for rule in plan.recipe.asking_rules:
         columns |= dict.fromkeys(rule.columns())
-    required: dict[str, str] = {}
+    required = {}
     asking = []
     for rule in plan.shift(shift).keep:
         if isinstance(rule, AskingRule):
@@ -549,8 +549,7 @@ class ShardCheck:
             )
             self._add(receipt.path, shard, problem)
         elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
-            problem = message("wrong-receipt.filled")
-            self._add(receipt.path, shard, problem)
+            self._add(receipt.path, shard, message("wrong-receipt.filled"))
         return rows
 
     def _check_images(
@@ -562,13 +561,13 @@ class ShardCheck:
     ) -> Iterator[int]:
         path = self._path(shard, what)
         readable = self._is_readable(path)
-        optional: set[str] = set()
+        optional = set()
         if candidates is None:
             if not readable:
                 return  # it is unknown whether the file should exist
             # The planned columns of every row that may exist.
             names = _planned_names(self.dataset)
-            expected: list[Row] = []
+            expected = []
             for sample in shard.samples(self.plan):
                 expected.append({name: getattr(sample, name) for name in names})
             optional = {row["key"] for row in expected}
@@ -581,8 +580,7 @@ class ShardCheck:
             optional = {row["key"] for row in expected if row["reason"] == FAILED}
         if not readable:
             if len(expected) > len(optional) and not self.findings.is_damaged(path):
-                problem = message("missing-file.candidates")
-                self._add(path, shard, problem)
+                self._add(path, shard, message("missing-file.candidates"))
             return
         faults = RowFaults()
         count = 0

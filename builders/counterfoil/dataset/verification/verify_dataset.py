@@ -121,7 +121,6 @@ def verify(given: VerifyOptions) -> Verification:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    directory: Path
     findings: ProblemsFound
     files: FileCheck
     described: StandingDataset
@@ -129,8 +128,7 @@ class _Reading:
 
     @classmethod
     def of(cls, described: StandingDataset, findings: ProblemsFound) -> _Reading:
-        directory = described.directory
-        files = check_files(directory)
+        files = check_files(described.directory)
         for path, problem in files.problems:
             if problem.code == "unexpected-file":
                 findings.unexpected(path, problem)
@@ -158,8 +156,12 @@ class _Reading:
                 what = f"{layout.ROWS} is"
             note = f"prompts were not compared with the plan, because {what} damaged"
             findings.notes.append(note)
-        receipts = read_shard_receipts(directory, described, files, findings)
-        return cls(directory, findings, files, described, receipts)
+        receipts = read_shard_receipts(described, files, findings)
+        return cls(findings, files, described, receipts)
+
+    @property
+    def directory(self) -> Path:
+        return self.described.directory
 
     def is_sound(self, path: str) -> bool:
         return path in self.files.entries and not self.findings.is_damaged(path)
@@ -194,11 +196,9 @@ class _Reading:
                 expected = document_bytes(timm_info(receipts))
                 path = layout.TIMM_INFO
                 if path not in self.files.entries:
-                    problem = message("missing-file")
-                    self.findings.add(path, problem)
+                    self.findings.add(path, message("missing-file"))
                 elif self.is_sound(path) and read_inside(self.directory, path) != expected:
-                    problem = message("wrong-card.info")
-                    self.findings.add(path, problem)
+                    self.findings.add(path, message("wrong-card.info"))
         if layout.CROISSANT in self.files.entries:
             check_croissant(self.directory, self.files.entries, self.findings)
 
@@ -240,7 +240,6 @@ class _Reading:
 
 
 def read_shard_receipts(
-    directory: Path,
     described: StandingDataset,
     files: FileCheck,
     findings: ProblemsFound,
@@ -251,7 +250,7 @@ def read_shard_receipts(
     recipe = described.recipe
     split = None
     format = None
-    hashes: dict[str, str] = {}
+    hashes = {}
     if recipe is not None:
         split = recipe.output.split
         format = recipe.output.format
@@ -260,11 +259,12 @@ def read_shard_receipts(
     if described.lock is not None:
         hashes = dict(described.lock.hashes)
     receipts: dict[tuple[str, int], Receipt] = {}
-    known: set[str] = set()
-    listed: set[str] = set()
+    known = set()
+    listed = set()
     # Files of shards whose receipt is damaged. They are not reported as unexpected.
-    planned: set[str] = set()
-    for standing in standing_shards(directory, () if plan is None else plan.shards):
+    planned = set()
+    shards = () if plan is None else plan.shards
+    for standing in standing_shards(described.directory, shards):
         path = standing.path
         shard = standing.shard
         receipt = standing.receipt
@@ -275,8 +275,7 @@ def read_shard_receipts(
         faults: list[ProblemLine] = []
         if path not in files.entries:
             if not changed:
-                problem = message("missing-file")
-                faults.append(problem)
+                faults.append(message("missing-file"))
         elif receipt is None:
             if standing.unreadable is not None:
                 faults.append(standing.unreadable)
@@ -295,24 +294,21 @@ def read_shard_receipts(
             if findings.is_damaged(file.path):
                 continue
             if file.path not in files.entries:
-                problem = message("missing-file")
-                findings.add(file.path, problem)
+                findings.add(file.path, message("missing-file"))
             elif problem := file_difference(files.entries[file.path], file, f" by {path}"):
                 findings.add(file.path, problem)
     for path in files.entries if plan is not None else ():
         folder = path.partition("/")[0]
         if folder == layout.RECEIPTS and path not in known:
-            problem = message("unexpected-file.plan")
-            findings.unexpected(path, problem)
+            findings.unexpected(path, message("unexpected-file.plan"))
         elif folder in layout.WHATS and path not in listed | planned:
-            problem = message("unexpected-file.listed")
-            findings.unexpected(path, problem)
+            findings.unexpected(path, message("unexpected-file.listed"))
     if described.lock is not None:
         others = other_stacks(described.lock.stack, receipts.values())
         for lines, count in others.items():
-            shards = f"{count} shards were" if count > 1 else f"{count} shard was"
+            rendered = f"{count} shards were" if count > 1 else f"{count} shard was"
             stack = f"another stack than that of {layout.LOCK} (“there”)"
-            findings.notes.append(f"{shards} rendered with {stack}: {'; '.join(lines)}")
+            findings.notes.append(f"{rendered} rendered with {stack}: {'; '.join(lines)}")
     return receipts
 
 
@@ -331,8 +327,7 @@ def check_card(
 ) -> None:
     """Compare README.md with the receipts of all shards, and add differences to `findings`."""
     if not (directory / layout.CARD).exists():
-        problem = message("missing-file")
-        findings.add(layout.CARD, problem)
+        findings.add(layout.CARD, message("missing-file"))
         return
     try:
         text = read_inside(directory, layout.CARD).decode()
@@ -399,7 +394,7 @@ def config_faults(
     for config in metadata.get("dataset_info") or []:
         for split in config["splits"]:
             info[config["config_name"], split["name"]] = split
-    matched: set[str] = set()
+    matched = set()
     for config in metadata.get("configs") or []:
         for split in config["data_files"]:
             name = (config["config_name"], split["split"])
@@ -413,15 +408,14 @@ def config_faults(
             split_info = info.pop(name, None)
             shown = f"config '{name[0]}', split '{name[1]}'"
             if split_info is None:
-                problem = message("wrong-card.no-info", name=shown)
-                yield problem
+                yield message("wrong-card.no-info", name=shown)
                 continue
             rows = sum(stored[path].rows for path in paths)
             size = sum(stored[path].size for path in paths)
             for key, unit, count in (("num_examples", "rows", rows), ("num_bytes", "bytes", size)):
                 listed = split_info.get(key)
                 if listed != count:
-                    problem = message(
+                    yield message(
                         "wrong-card.counts",
                         None,
                         listed,
@@ -429,15 +423,12 @@ def config_faults(
                         unit=unit,
                         name=shown,
                     )
-                    yield problem
     for config, split in info:
         shown = f"config '{config}', split '{split}'"
-        problem = message("wrong-card.no-config", name=shown)
-        yield problem
+        yield message("wrong-card.no-config", name=shown)
     left = [path for path in stored if path not in matched]
     if left:
-        problem = message("wrong-card.unloaded", None, left)
-        yield problem
+        yield message("wrong-card.unloaded", None, left)
 
 
 def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[ProblemLine]:
@@ -451,24 +442,23 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[ProblemLine
         for shift, reasons in receipt.counts.items():
             counts["Shift", shift].update(reasons)
             counts["Group", receipt.group].update(reasons)
-    header = table[0][0][0]
+    columns = [column for column, _ in table[0]]
+    first_column = columns[0]
+    accepted = columns.index(_REASONS_AFTER)
+    end_of_reasons = columns.index(_REASONS_BEFORE)
     names = {row[0][1].strip("`") for row in table}
-    for column_of, name in counts:
-        if column_of == header and name not in names:
-            problem = message("wrong-card.no-yields", None, name)
-            yield problem
+    for column, name in counts:
+        if column == first_column and name not in names:
+            yield message("wrong-card.no-yields", None, name)
     for row in table:
         name = row[0][1].strip("`")
-        reasons = counts[header, name]
+        reasons = counts[first_column, name]
         expected = {_CANDIDATES: reasons.total(), _REASONS_AFTER: reasons[ACCEPTED], **reasons}
-        is_reason = False
-        for column, cell in row:
-            if column == _REASONS_BEFORE:
-                break
-            if is_reason or column in (_CANDIDATES, _REASONS_AFTER):
+        for index, (column, cell) in enumerate(row[:end_of_reasons]):
+            if index >= accepted or column == _CANDIDATES:
                 count = expected.get(column.strip("`"), 0)
                 if cell.replace(",", "") != str(count):
-                    problem = message(
+                    yield message(
                         "wrong-card.yields",
                         None,
                         cell,
@@ -476,8 +466,6 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[ProblemLine
                         row=name,
                         column=column,
                     )
-                    yield problem
-            is_reason = is_reason or column == _REASONS_AFTER
 
 
 def _yield_table(text: str) -> list[list[tuple[str, str]]]:
