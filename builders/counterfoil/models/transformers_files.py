@@ -7,7 +7,7 @@ import json
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -44,6 +44,20 @@ _INDEX = "model.safetensors.index.json"
 # Matches the keys of layers. If weights have more layers than the configuration, they belong to
 # another model.
 _LAYER = re.compile(r"\.(layers?|blocks?|stages?)\.\d+\.")
+
+
+@dataclass(frozen=True)
+class CheckedConfig:
+    """A checked configuration. `document` and `processor` hold plain values and go to transformers
+    unchanged."""
+
+    model_type: str
+    architecture: str
+    """transformers' name of the model's class."""
+    document: dict[str, Any]
+    """The content of config.json."""
+    processor: dict[str, Any]
+    """The settings of the image processor, empty for a model without one."""
 
 
 @dataclass(frozen=True)
@@ -103,19 +117,21 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
 
 
 def trained_module(
-    name: str, model_files: ModelFiles, built: Any, described: Any
+    name: str, model_files: ModelFiles, config: CheckedConfig
 ) -> tuple[nn.Module, str]:
     """Build a module and load its weights, in float32, on the CPU. Return it, and what was left out
     before their names.
 
-    built: the class of the module. described: the configuration of the module. UserError if
-    configuration and weights belong to different models; RunFailure if weights are missing or
-    damaged.
+    UserError if configuration and weights belong to different models; RunFailure if weights are
+    missing or damaged.
     """
     import torch
+    import transformers
 
     from counterfoil.models.trials import refuse_overgrown
 
+    described = as_configuration(name, config)
+    built = getattr(transformers, config.architecture)
     files = _weights(name, model_files)
     for file in files:
         refuse_damaged(file, name)
@@ -152,13 +168,14 @@ def trained_module(
     return module, prefix
 
 
-def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) -> Any:
-    """Build a configuration object of transformers from a checked document. UserError if
-    transformers refuses it."""
+def as_configuration(name: str, config: CheckedConfig) -> Any:
+    """Build a configuration object of transformers. UserError if transformers refuses the
+    document."""
     from transformers import CONFIG_MAPPING
 
     try:
-        return CONFIG_MAPPING[model_type].from_dict(dict(document))
+        with quiet_transformers():
+            return CONFIG_MAPPING[config.model_type].from_dict(dict(config.document))
     except Exception as error:  # a damaged configuration may raise anything
         where = f"model {name!r}"
         raise refusal("invalid-config.built", where, error_line(error)) from error
@@ -226,13 +243,13 @@ def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, t
     return transformed
 
 
-def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) -> Any:
+def image_processor_of(name: str, config: CheckedConfig, of_model: Any) -> Any:
     """Build an image processor from its settings, by a temporary folder that contains nothing
-    else."""
+    else. of_model: the configuration object of the model, or of its encoder."""
     from transformers import AutoImageProcessor
 
     with tempfile.TemporaryDirectory() as folder, quiet_transformers():
-        (Path(folder) / PROCESSORS[1]).write_text(json.dumps(settings), encoding="utf-8")
+        (Path(folder) / PROCESSORS[1]).write_text(json.dumps(config.processor), encoding="utf-8")
         try:
             return AutoImageProcessor.from_pretrained(
                 folder, config=of_model, trust_remote_code=False

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
+from counterfoil.arrays import Floats
 from counterfoil.errors import CounterfoilError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
 from counterfoil.models.loading_errors import error_line
 from counterfoil.models.messages import failure, refusal
 from counterfoil.models.names import usable_name
-from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
+from counterfoil.models.score_scale import as_logits, network_scale
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.prompts import RecipeClass
@@ -183,24 +184,21 @@ def classifier_of(
         raise refusal("invalid-callable.shape", where, list(scores.shape))
     outputs = int(scores.shape[1])
     names = _names_of(name, model, outputs)
-    evidence = ScaleEvidence()
-    evidence.add(scores.double().numpy())
-    for another in islice(more, _MOST_TRIED):
-        if evidence.scale(network=True) == "logits":
-            break  # else logits may be between 0 and 1, or add up, by chance
-        prepared = first.transform()(another)
-        scores = _scores_of(name, model, prepared[None], first.home)
-        evidence.add(scores.double().numpy())
-    scale = evidence.scale(network=True)
-    read = "" if scale == "logits" else scale_note(scale, evidence)
-    shape = tuple(tensor.shape)
+
+    def scores_of_images() -> Iterator[Floats]:
+        yield scores.double().numpy()
+        for another in islice(more, _MOST_TRIED):
+            prepared = first.transform()(another)
+            yield _scores_of(name, model, prepared[None], first.home).double().numpy()
+
+    scale, note = network_scale(scores_of_images())
     classifier = replace(
         first,
         num_classes=outputs,
         label_names=names,
-        shape=shape,
+        shape=tuple(tensor.shape),
         score_scale=scale,
-        read=read,
+        read=note,
     )
     facts = ClassifierFacts(
         name,
