@@ -156,13 +156,12 @@ def trained_module(
             raise weights_misfit(
                 name, files[0], state, expected, getattr(described, "num_labels", 0)
             ) from error
+    where = f"model {name!r}"
     missing = sorted(keys["missing_keys"])
     if missing:
-        where = f"model {name!r}"
         raise failure("misfit-weights.missing", where, missing)
     left = sorted(key for key in keys["unexpected_keys"] if _LAYER.search(key))
     if left:
-        where = f"model {name!r}"
         raise refusal("misfit-weights.layers", where, left[0])
     refuse_infinite(name, module)
     return module, prefix
@@ -187,21 +186,19 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
     single = model_files.file(_WEIGHTS)
     if single is not None:
         return [single]
+    where = f"model {name!r}"
     index = model_files.file(_INDEX)
     if index is None:
-        where = f"model {name!r}"
         raise refusal("missing-model-file.safetensors", where, _WEIGHTS)
     listed = {"weight_map": {}} | read_config(index, name, 1 << 24)
     refuse_problems(name, list(shard_problems(listed)), _INDEX)
     shards = sorted(set(listed["weight_map"].values()))
     if not all(file.endswith(SAFE) for file in shards):
-        where = f"model {name!r}"
         raise refusal("unreadable-model.shard", where, shards[0], index=_INDEX)
     paths = []
     for shard in shards:
         path = model_files.file(shard)
         if path is None:
-            where = f"model {name!r}"
             raise failure("missing-model-file.shard", where, shard, index=_INDEX)
         paths.append(path)
     return paths

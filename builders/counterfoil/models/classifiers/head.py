@@ -129,13 +129,12 @@ def write_with_head(
     there, or if the head has another shape or numbers that are not finite. Raise RunFailure for a
     disk error or a failed check.
     """
+    where = f"model {classifier.name!r}"
     if not isinstance(classifier, of_timm.TimmClassifier):
-        where = f"model {classifier.name!r}"
         raise refusal("unmendable-model.saved", where)
     layer = _single_linear(classifier)
     expected = tuple(layer.weight.shape)
     if expected != head.weight.shape:
-        where = f"model {classifier.name!r}"
         raise refusal(
             "unmendable-model.shape",
             where,
@@ -143,7 +142,6 @@ def write_with_head(
             expected,
         )
     if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
-        where = f"model {classifier.name!r}"
         raise refusal("unmendable-model.finite", where)
     folder = folder.absolute()
     refuse_another_folder(folder)
@@ -163,7 +161,6 @@ def write_with_head(
             loaded = of_timm.load(f"local-dir:{made}")  # as a user loads it
             same_input = loaded.input_key == classifier.input_key
             if not same_input or loaded.label_names != classifier.label_names:
-                where = f"model {classifier.name!r}"
                 raise failure("unmendable-model.prepared", where)
             refuse_other_logits(classifier.name, head, *_probed(loaded, "cpu"))
             if folder.exists():

@@ -189,6 +189,7 @@ def _output_of(
 
     shapes: of each output for so many images. Raise UserError if no output fits, or several do.
     """
+    where = f"model {name!r}"
     wanted = [images, deployed.facts.num_classes]
     named_output = deployed.document.get(OUTPUT)
     fitting = []
@@ -199,7 +200,6 @@ def _output_of(
         return fitting[0]
     if fitting:
         first = json.dumps(fitting[0])
-        where = f"model {name!r}"
         raise refusal(
             "unfit-model.outputs",
             where,
@@ -208,7 +208,6 @@ def _output_of(
         )
     given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
     called = "" if named_output is None else f" called {shown_setting(named_output)}"
-    where = f"model {name!r}"
     raise refusal(
         "unfit-model.graph-scores",
         where,
@@ -223,9 +222,9 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     """Read the configuration beside a graph. Raise UserError with all problems. kind: used for
     transformers' files."""
     refuse_elsewhere(name, "model")
+    where = f"model {name!r}"
     given = name.removeprefix(ONNX)
     if not given.strip():
-        where = f"model {name!r}"
         raise refusal("unknown-model.onnx", where)
     path = named_path(given)
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
@@ -233,7 +232,6 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         what = f"no file {path}"
         if path.is_dir():
             what = f"{len(files)} files *.onnx in {path}"
-        where = f"model {name!r}"
         raise refusal("missing-model-file.onnx", where, what)
     file = files[0]
     folder = file.parent
@@ -241,7 +239,6 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         sentence = "missing-model-file.deployed"
         if kind.what == "detector":
             sentence = "missing-model-file.detector"
-        where = f"model {name!r}"
         raise refusal(
             sentence,
             where,

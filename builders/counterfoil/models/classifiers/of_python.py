@@ -155,11 +155,10 @@ def classifier_of(
     other modules without a transform, and for objects that cannot be called or give no scores.
     Raise RunFailure if the callable fails.
     """
+    where = f"model {name!r}"
     if not callable(model):
-        where = f"model {name!r}"
         raise refusal("invalid-callable.model", where, type(model).__name__)
     if transform is not None and not callable(transform):
-        where = f"model {name!r}"
         raise refusal("invalid-callable.no-function", where, type(transform).__name__)
     prepare, home, described = _described(name, model, transform)
     # Without a version, only the same object counts as the same transform.
@@ -180,7 +179,6 @@ def classifier_of(
     tensor = first.transform()(image)
     scores = _scores_of(first.name, first.model, tensor[None], first.home)
     if scores.ndim != 2 or len(scores) != 1 or scores.shape[1] < 1:
-        where = f"model {first.name!r}"
         raise refusal("invalid-callable.shape", where, list(scores.shape))
     outputs = int(scores.shape[1])
     names = _names_of(name, model, outputs)
@@ -273,6 +271,7 @@ def _scores_of(
 ) -> torch.Tensor:
     import torch
 
+    where = f"model {name!r}"
     module = _as_module(model)
     try:
         if module is None:
@@ -287,7 +286,6 @@ def _scores_of(
     except (Exception, SystemExit) as error:  # the person's own code
         shape = list(batch.shape)
         reason = _error_line(error)
-        where = f"model {name!r}"
         raise failure("failed-model.batch", where, shape, reason=reason) from error
     scores = getattr(output, "logits", output)
     try:
@@ -306,11 +304,9 @@ def _scores_of(
     except (TypeError, ValueError, RuntimeError) as error:
         given = type(scores).__name__
         reason = error_line(error)
-        where = f"model {name!r}"
         raise refusal("invalid-callable.scores", where, given, reason=reason) from error
     beyond = whole.isfinite() & ~single.isfinite()
     if beyond.any():
-        where = f"model {name!r}"
         raise refusal("invalid-callable.large", where, whole[beyond][0].item())
     if (whole.double() != single.double()).any():
         return whole  # ranks are taken of these numbers, and float32 would lose digits
@@ -386,16 +382,15 @@ def import_model(name: str) -> tuple[Any, Any]:
     transform. Other functions are models themselves. Raise UserError if the import fails,
     RunFailure if the function fails.
     """
+    where = f"model {name!r}"
     parts = _CODE.fullmatch(name.removeprefix(PYTHON))
     if parts is None:
-        where = f"model {name!r}"
         raise refusal("unknown-model.code", where)
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
         module = importlib.import_module(parts["module"])
     except (Exception, SystemExit) as error:  # the person's own code
-        where = f"model {name!r}"
         raise refusal(
             "invalid-callable.import",
             where,
@@ -412,7 +407,6 @@ def import_model(name: str) -> tuple[Any, Any]:
         sentence = "invalid-callable.unknown"
         if function is not None:
             sentence = "invalid-callable.value"
-        where = f"model {name!r}"
         raise refusal(
             sentence,
             where,
@@ -435,7 +429,6 @@ def import_model(name: str) -> tuple[Any, Any]:
         made = function()
     except (Exception, SystemExit) as error:
         reason = _error_line(error)
-        where = f"model {name!r}"
         raise failure("failed-model.function", where, parts["name"], reason=reason) from error
     return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
 

@@ -44,16 +44,7 @@ def square(side: int) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Family:
     """Pipelines of diffusers that are driven alike. None means that the family does not support a
-    feature.
-
-    Prompts.
-
-    Guidance.
-
-    Sizes.
-
-    Other features.
-    """
+    feature."""
 
     name: str
     """The family's name for people."""
