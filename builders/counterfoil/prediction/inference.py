@@ -178,23 +178,23 @@ def answer_columns(
     """
     otherwise = {}
     if class_map.class_outputs is not None:
-        elsewhere = np.ones(class_map.num_classes, dtype=bool)
-        elsewhere[list(class_map.class_outputs)] = False
-        among = np.where(elsewhere, logits.dtype.type(-np.inf), logits)
-        other = replace(class_map, class_outputs=None)
-        left = among
+        no_class = np.ones(class_map.num_classes, dtype=bool)
+        no_class[list(class_map.class_outputs)] = False
+        among_classes = np.where(no_class, logits.dtype.type(-np.inf), logits)
+        # The answers that lead come from one set of outputs, these from the other set.
+        other_logits = among_classes
         if class_map.leads == "classes":
-            left = logits
-            logits = among
+            other_logits = logits
+            logits = among_classes
+        whole_map = replace(class_map, class_outputs=None)
         columns = answer_columns(
-            left,
+            other_logits,
             labels,
-            other,
+            whole_map,
             1,
             softmax,
         )
         otherwise = {"correct_otherwise": columns["correct"]}
-
     right = np.zeros((len(labels), class_map.num_classes), dtype=bool)
     for row, label in enumerate(labels):
         right[row, list(class_map.targets[label])] = True
