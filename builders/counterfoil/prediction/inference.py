@@ -114,30 +114,27 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     of the outputs."""
     import torch
 
+    where = f"model {classifier.name!r}"
     try:
         logits = classifier.logits(batch, device)
     except torch.OutOfMemoryError as error:
-        where = f"model {classifier.name!r}"
         raise failure("out-of-memory.batch", where, device, len(batch)) from error
     except RuntimeError as error:
         words = str(error).split()
         reason = " ".join(words)[:300]
-        where = f"model {classifier.name!r}"
         raise failure("failed-model.device", where, device, reason=reason) from error
     except CounterfoilError:
         raise
     # a network of libraries may raise anything for images of another size
     except Exception as error:
-        known = known_cause(f"model {classifier.name!r}", error)
+        known = known_cause(where, error)
         if known is not None:
             raise known from error
         shape = list(batch.shape[1:])
         reason = error_line(error)
-        where = f"model {classifier.name!r}"
         raise refusal("unfit-model.images", where, shape, reason=reason) from error
     expected = (len(batch), classifier.num_classes)
     if logits.shape != expected:
-        where = f"model {classifier.name!r}"
         raise refusal(
             "unfit-model.shape",
             where,
@@ -146,7 +143,6 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
             images=len(batch),
         )
     if not torch.isfinite(logits).all():
-        where = f"model {classifier.name!r}"
         raise failure("failed-model.infinite", where)
     return logits
 
