@@ -392,11 +392,11 @@ def start_of(name: str, *places: Any) -> int:
 
     UserError if no setting has one.
     """
-    start = next((setting for setting in places if is_integer(setting, 0, 1 << 31)), None)
-    if start is None:
-        where = f"model {name!r}"
-        raise refusal("invalid-config.start", where)
-    return start
+    for setting in places:
+        if is_integer(setting, 0, 1 << 31):
+            return setting
+    where = f"model {name!r}"
+    raise refusal("invalid-config.start", where)
 
 
 def never_of(

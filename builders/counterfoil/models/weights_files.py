@@ -95,8 +95,10 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
             reason = "it holds more than weights, or is damaged"
         raise refusal("unreadable-model.pickle", where, reason) from error
     weights: dict[str, Any] = checkpoint if isinstance(checkpoint, dict) else {}
-    inside = (weights[key] for key in _INSIDE if isinstance(weights.get(key), dict))
-    weights = next(inside, weights)
+    for key in _INSIDE:
+        if isinstance(weights.get(key), dict):
+            weights = weights[key]
+            break
     if not weights or not all(
         isinstance(key, str) and _is_plain(tensor) for key, tensor in weights.items()
     ):

@@ -237,7 +237,8 @@ def _folder_names(
             return None
         if len(trained) == facts.num_classes:
             names = [*trained]
-    for spelt in (names, [name.replace(" ", "_") for name in names]):
+    underscored = [name.replace(" ", "_") for name in names]
+    for spelt in (names, underscored):
         if spelt == sorted(spelt):
             return spelt
     return None
@@ -301,7 +302,10 @@ def _imagenet_targets(
             len(classes),
             names=missing,
         )
-    wrong = [cls.id for cls in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in cls.imagenet)]
+    wrong = []
+    for cls in classes:
+        if min(cls.imagenet) < 0 or max(cls.imagenet) >= IMAGENET_OUTPUTS:
+            wrong.append(cls.id)
     if wrong:
         raise refusal("unmatched-classes.outside", None, wrong, IMAGENET_OUTPUTS - 1)
     return tuple(tuple(cls.imagenet) for cls in classes)

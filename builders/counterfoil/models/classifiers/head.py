@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 # Share of the largest sum of magnitudes. Rounding of float32 sums is far below it, and other heads
 # are far above it.
 TOLERANCE = 2e-5
-# The files of a mended model. A folder with any other file is never replaced.
-MENDED_FILES = ("config.json", "model.safetensors", "mended.json", "README.md")
+# The files of a mended model, in the order of their removal: mended.json last, to resume a killed
+# removal. A folder with any other file is never replaced.
+MENDED_FILES = ("config.json", "model.safetensors", "README.md", "mended.json")
 _BEFORE = "before"  # the old model, while the new one takes its place
 _ROWS_AT_ONCE = 4096
 _PROBES = 2
@@ -256,8 +257,7 @@ def remove_mended(folder: Path) -> None:
         return
     refuse_another_folder(folder)
     try:
-        # mended.json last, to resume a killed removal
-        for name in sorted(MENDED_FILES, key="mended.json".__eq__):
+        for name in MENDED_FILES:
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
     except OSError as error:
