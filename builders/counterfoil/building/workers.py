@@ -292,14 +292,13 @@ class Job:
     def _maker(self, plan: Plan) -> ShardMaker:
         recipe = self.recipe
         inputs = self.inputs
-        commits = inputs.commits
         scorer = None
         if recipe.screen.model is not None:
             clip = load_clip(
                 recipe.screen.model,
                 recipe.screen.weights,
                 self.device,
-                revision=commits["screen"],
+                revision=inputs.commit("screen"),
             )
             scorer = Scorer(clip, plan)
         tokens = inputs.tokens.by_placeholder() if inputs.tokens else None
@@ -307,8 +306,8 @@ class Job:
             recipe=recipe,
             device=self.device,
             tokens=tokens,
-            revision=commits["generator"],
-            adapter_revision=commits["adapter"],
+            revision=inputs.commit("generator"),
+            adapter_revision=inputs.commit("adapter"),
             loras=inputs.document.get("loras") or {},
             embeddings=inputs.embeddings,
             pool=inputs.pool,
