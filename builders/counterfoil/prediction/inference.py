@@ -337,16 +337,15 @@ def each_once(
 ) -> Recorded:
     """Yield the recorded scores unchanged. UserError unless every readable image has exactly one
     answer."""
+    where = f"model {name!r}"
     times = np.zeros(len(images), dtype=np.int64)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
-            where = f"model {name!r}"
             raise failure("failed-model.file", where)
         np.add.at(times, at, 1)
         if times.max() > 1:
             twice = images.keys[times.argmax()]
             [shown] = images.shown([twice])
-            where = f"model {name!r}"
             raise refusal("unmatched-images.twice", where, shown)
         yield at, scores
     unanswered = np.flatnonzero(times == 0)
@@ -360,7 +359,6 @@ def each_once(
     if unseen:
         named = images.shown(unseen[:_MOST_SHOWN])
         shown = some_of(named, _MOST_SHOWN, count=len(unseen))
-        where = f"model {name!r}"
         raise refusal(
             "unmatched-images.missing",
             where,

@@ -386,12 +386,11 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
 def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
     """Raise UserError if a model does not take RGB images, RunFailure if it changed since the map
     was made."""
+    where = f"model {classifier.name!r}"
     channels, *_ = classifier.input_size or (3,)
     if channels != 3:
-        where = f"model {classifier.name!r}"
         raise refusal("unfit-model.channels", where, channels)
     same = class_map.order_given or class_map.label_names in (None, classifier.label_names)
     # a branch moved, a file was written
     if not same or classifier.num_classes != class_map.num_classes:
-        where = f"model {classifier.name!r}"
         raise failure("failed-model.changed", where)
