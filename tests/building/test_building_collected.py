@@ -227,9 +227,9 @@ def test_a_shard_that_nobody_asked_for_is_not_written(change: dict, tmp_path: Pa
 def test_a_span_that_is_asked_for_again_comes_with_what_is_here_already() -> None:
     spans = SpansToCollect([tuple(FIRST[:2]), tuple(FIRST[2:])])
     assert len(spans) == 2
-    assert spans[0].came == {}
+    assert spans[0].receipts == {}
     spans.note(FIRST[0].id, NOTHING)
     again = spans[0]
-    assert again.came == {FIRST[0].id: NOTHING}
-    assert spans[1].came == {}
+    assert again.receipts == {FIRST[0].id: NOTHING}
+    assert spans[1].receipts == {}
     assert name_of_item(again) == f"{FIRST[0].id}, {FIRST[1].id}"

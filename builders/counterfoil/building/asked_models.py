@@ -181,7 +181,8 @@ def _kept_shares(
     image: Image.Image,
     texts: Mapping[str, str],
 ) -> dict[str, float]:
-    """Return the same of a server, which is asked each question about an image once."""
+    """Return the probabilities of a model on a server, which is asked each question about an image
+    once."""
     pixels = hashlib.sha256(image.tobytes())
     shares = {}
     for column, text in texts.items():

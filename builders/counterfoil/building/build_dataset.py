@@ -25,7 +25,7 @@ from counterfoil.building.workers import (
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.dataset.closing import close_dataset
-from counterfoil.engines import Advanced, Delivered, Engine, Lost, engine_and_device
+from counterfoil.engines import Advanced, Engine, Finished, Lost, engine_and_device
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import UserError
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts, warn_of_screen
@@ -139,14 +139,15 @@ class _Build(Protocol[_Whole, _Part]):
     def __call__(self, *args: _Part.args, **named: _Part.kwargs) -> PartResult: ...
 
 
-def _told_apart(
+def _typed_by_options(
     whole: Callable[_Whole, WholeOptions],
     part: Callable[_Part, BuildOptions],
 ) -> Callable[[Any], _Build[_Whole, _Part]]:
+    """Give `build` the type `_Build`, whose parameters are those of the two classes of options."""
     return lambda function: function
 
 
-@_told_apart(WholeOptions, BuildOptions)
+@_typed_by_options(WholeOptions, BuildOptions)
 @takes(BuildOptions)
 def build(options: BuildOptions) -> BuildResult | PartResult:
     """Build the dataset of a recipe in the directory `out`, or resume a build that is already
@@ -161,12 +162,6 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
     """
     part = None if options.shards is None else PlanPart.given(options.shards)
     out = named_path(options.out)
-    words = "RECIPE"
-    if not isinstance(options.recipe, Recipe):
-        typed = [str(options.recipe)]
-        for override in options.overrides:
-            typed += ["--set", override]
-        words = shlex.join(typed)
     recipe = load_recipe(options.recipe, options.overrides)
     if options.limit is not None:
         limited = {"limit": options.limit}
@@ -189,7 +184,7 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
     if lock is not None:
         row_version = lock.plan.get("row_version", FIRST_ROWS)
         recipe = recipe.with_rows(row_version)
-    _refuse_early(recipe, out, lock, part, words)
+    _refuse_early(recipe, out, lock, part, options)
     if not (out / MANIFEST).is_file():
         resolved_engine.expect(imported_for(recipe))
     whole = part is None
@@ -224,7 +219,7 @@ def _refuse_early(
     out: Path,
     lock: Lock | None,
     part: PlanPart | None,
-    words: str,
+    options: BuildOptions,
 ) -> None:
     """Raise UserError for mistakes that the build would else find only after it has loaded
     models."""
@@ -246,6 +241,12 @@ def _refuse_early(
     if part is not None:
         learns = recipe.tokens is not None and recipe.tokens.learn is not None
         if learns and learned_before(recipe, out) is None:
+            words = "RECIPE"
+            if not isinstance(options.recipe, Recipe):
+                typed = [str(options.recipe)]
+                for override in options.overrides:
+                    typed += ["--set", override]
+                words = shlex.join(typed)
             folder = shlex.quote(str(learning_folder(out)))
             command = f"counterfoil tokens {words} --out {folder}"
             raise UserError(
@@ -406,7 +407,7 @@ class DatasetBuild:
                     drawn += event.count
                 elif isinstance(event, Lost):
                     lost.append(event.message)
-                elif not isinstance(event, Delivered):
+                elif isinstance(event, Finished):
                     receipts = event.result
                 elif collected is not None and isinstance(event.part, ShardFiles):
                     receipt = event.part.receipt

@@ -78,16 +78,11 @@ class Inputs:
         """Return the recipe with the scales that were measured for its realised levels."""
         return with_scales(recipe, self.document.get(LEVELS))
 
-    @property
-    def commits(self) -> dict[str, str | None]:
-        """Return the pinned commit of the generator, the screen and the adapter. A commit may be
-        None."""
-        models = self.document["models"]
-        commits = {}
-        for name in ("generator", "screen", "adapter"):
-            pin = models.get(name) or {}
-            commits[name] = pin.get("revision")
-        return commits
+    def commit(self, model: str) -> str | None:
+        """Return the pinned commit of the `generator`, the `screen` or the `adapter`, if it has
+        one."""
+        pin = self.document["models"].get(model) or {}
+        return pin.get("revision")
 
     @property
     def placeholders(self) -> Mapping[str, str] | None:

@@ -243,10 +243,10 @@ def validation_answers(
         answers = scored[judge].predictions
     ids = [cls.id for cls in recipe.classes]
     # An output that is right for several classes counts as an answer of the first of these classes.
-    class_of_output = {}
-    for label in reversed(range(len(ids))):
-        for output in class_map.targets[label]:
-            class_of_output[output] = ids[label]
+    class_of_output: dict[int, str] = {}
+    for class_id, outputs in zip(ids, class_map.targets, strict=True):
+        for output in outputs:
+            class_of_output.setdefault(output, class_id)
     pairs = []
     for row in np.flatnonzero(answers.readable).tolist():
         true = ids[images.labels[row]]

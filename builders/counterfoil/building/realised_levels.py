@@ -228,8 +228,7 @@ def _scenes(
     cells = [cell for cell in plan.cells() if cell.shift == level.name]
     count = len(cells)
     if count > SCENES_A_SEARCH:  # take classes from every part of a long list
-        positions = range(0, count * SCENES_A_SEARCH, count)
-        cells = [cells[position // SCENES_A_SEARCH] for position in positions]
+        cells = [cells[scene * count // SCENES_A_SEARCH] for scene in range(SCENES_A_SEARCH)]
     scenes_of_class = -(-SCENES_A_SEARCH // len(cells))
     of_cells = []
     for cell in cells:

@@ -223,51 +223,45 @@ def _filled(
     The function finds the lowest level, in batches, to which all workers can be filled with all
     shards.
     """
+
+    def up_to(level: int) -> array[int] | None:
+        """Return the ends of spans with which no worker exceeds the level, or None if this is
+        impossible."""
+        free = sorted(idle)
+        ends = array("q")
+        at = start
+        while at < len(batches):
+            space = level - free[0]
+            end = batches.furthest(at, space)
+            taken = batches.of(at, end)
+            if taken > space:
+                return None
+            if taken > longest:
+                end = batches.padding_little(at, longest)
+                taken = batches.of(at, end)
+            heapq.heapreplace(free, free[0] + taken)
+            ends.append(end)
+            at = end
+        return ends
+
     total = sum(idle) + batches.of(start, len(batches))
     equal = -(-total // len(idle))
     least = max(equal, *idle)
     low = least - 1
     high = least
-    ends = _up_to(batches, start, idle, longest, least)
+    ends = up_to(least)
     while ends is None:
         low = high
         high = least + 2 * (high - least) + 1
-        ends = _up_to(batches, start, idle, longest, high)
+        ends = up_to(high)
     while high - low > 1:
         level = (low + high) // 2
-        lower = _up_to(batches, start, idle, longest, level)
+        lower = up_to(level)
         if lower is None:
             low = level
         else:
             high = level
             ends = lower
-    return ends
-
-
-def _up_to(
-    batches: _Batches,
-    start: int,
-    idle: Sequence[int],
-    longest: int,
-    level: int,
-) -> array[int] | None:
-    """Return the ends of spans with which no worker exceeds the level, or None if this is
-    impossible."""
-    free = sorted(idle)
-    ends = array("q")
-    at = start
-    while at < len(batches):
-        space = level - free[0]
-        end = batches.furthest(at, space)
-        taken = batches.of(at, end)
-        if taken > space:
-            return None
-        if taken > longest:
-            end = batches.padding_little(at, longest)
-            taken = batches.of(at, end)
-        heapq.heapreplace(free, free[0] + taken)
-        ends.append(end)
-        at = end
     return ends
 
 

@@ -77,11 +77,11 @@ def write_to_send(
 
 @dataclass(frozen=True, slots=True)
 class SpanToCollect:
-    """A span for a worker. `came` holds the receipts of the shards that a lost worker already sent,
-    by shard id."""
+    """A span for a worker, and the receipts of the shards that a lost worker already sent, by shard
+    id."""
 
     span: Span
-    came: Mapping[str, Receipt]
+    receipts: Mapping[str, Receipt]
 
     @property
     def id(self) -> str:
@@ -89,7 +89,7 @@ class SpanToCollect:
 
 
 class SpansToCollect(LazySequence[SpanToCollect]):
-    """Spans with the receipts that came so far.
+    """Spans with the receipts of the shards that workers have sent so far.
 
     If a worker was lost, the engine reads its span again and gets the receipts.
     """
@@ -97,15 +97,15 @@ class SpansToCollect(LazySequence[SpanToCollect]):
     def __init__(self, spans: Sequence[Span]) -> None:
         super().__init__(range(len(spans)), self._with_receipts)
         self._spans = spans
-        self._came: dict[str, Receipt] = {}
+        self._receipts: dict[str, Receipt] = {}
 
     def _with_receipts(self, number: int) -> SpanToCollect:
         span = self._spans[number]
-        came = {}
+        receipts = {}
         for shard in span:
-            if shard.id in self._came:
-                came[shard.id] = self._came[shard.id]
-        return SpanToCollect(span, came)
+            if shard.id in self._receipts:
+                receipts[shard.id] = self._receipts[shard.id]
+        return SpanToCollect(span, receipts)
 
     def note(
         self,
@@ -113,12 +113,12 @@ class SpansToCollect(LazySequence[SpanToCollect]):
         receipt: Receipt,
     ) -> None:
         """Remember the receipt of a shard that the main process has written."""
-        self._came[shard] = receipt
+        self._receipts[shard] = receipt
 
 
 def write_collected(
     writer: ShardWriter,
-    came: ShardFiles,
+    sent: ShardFiles,
     pending: Collection[tuple[str, int, int]],
 ) -> None:
     """Write a shard from a worker into the directory of the writer, unless the shard is there
@@ -127,7 +127,7 @@ def write_collected(
     pending: the group, the number and the count of each shard that workers make. Raise RunFailure
     for any other shard, for a damaged shard, and for a shard that names files of other shards.
     """
-    receipt = came.receipt
+    receipt = sent.receipt
     sent_shard = (receipt.group, receipt.shard, receipt.of)
     if sent_shard not in pending:
         raise RunFailure(
@@ -140,11 +140,11 @@ def write_collected(
     if (directory / receipt.path).exists():
         return
     expected = {file.path: file.sha256 for file in receipt.files}
-    sent = {}
-    for path, content in came.contents.items():
+    digests = {}
+    for path, content in sent.contents.items():
         digest = hashlib.sha256(content)
-        sent[path] = digest.hexdigest()
-    sound = sent == expected
+        digests[path] = digest.hexdigest()
+    sound = digests == expected
     for path in expected:
         shard = parse_shard_path(path)
         shard_id = None if shard is None else (shard.group, shard.number, shard.of)
@@ -164,9 +164,9 @@ def write_collected(
             receipt.of,
             writer.format,
         )
-        if path not in came.contents:
+        if path not in sent.contents:
             remove_durably(directory / path)  # a killed run under another stack left this file
-    for path, content in came.contents.items():
+    for path, content in sent.contents.items():
         write_atomically(directory / path, content)
     write_receipt(directory, receipt)
 
@@ -233,14 +233,14 @@ class Job:
             maker = self._maker(plan)
 
             def make(item: Span | SpanToCollect) -> Doing[Any, list[Receipt]]:
-                came = None
+                kept = None
                 if isinstance(item, SpanToCollect):
-                    came = item.came
+                    kept = item.receipts
                     item = item.span
                 receipts = []
                 left = []
                 for shard in item:
-                    receipt = writer.made_before(shard) if came is None else came.get(shard.id)
+                    receipt = writer.made_before(shard) if kept is None else kept.get(shard.id)
                     if receipt is None:
                         left.append(shard)
                         continue
@@ -292,14 +292,13 @@ class Job:
     def _maker(self, plan: Plan) -> ShardMaker:
         recipe = self.recipe
         inputs = self.inputs
-        commits = inputs.commits
         scorer = None
         if recipe.screen.model is not None:
             clip = load_clip(
                 recipe.screen.model,
                 recipe.screen.weights,
                 self.device,
-                revision=commits["screen"],
+                revision=inputs.commit("screen"),
             )
             scorer = Scorer(clip, plan)
         tokens = inputs.tokens.by_placeholder() if inputs.tokens else None
@@ -307,8 +306,8 @@ class Job:
             recipe=recipe,
             device=self.device,
             tokens=tokens,
-            revision=commits["generator"],
-            adapter_revision=commits["adapter"],
+            revision=inputs.commit("generator"),
+            adapter_revision=inputs.commit("adapter"),
             loras=inputs.document.get("loras") or {},
             embeddings=inputs.embeddings,
             pool=inputs.pool,

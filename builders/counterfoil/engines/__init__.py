@@ -80,6 +80,5 @@ def engine_and_device(options: OnDevices) -> tuple[Engine, str]:
     if choice.address is None:
         devices = resolve_devices(device)
         return engine_for(devices, workers, choice), devices[0]
-    return engine_for((device,), workers, choice), resolve_device(
-        "cpu" if device == "cpu" else "auto"
-    )
+    own_device = resolve_device("cpu" if device == "cpu" else "auto")
+    return engine_for((device,), workers, choice), own_device

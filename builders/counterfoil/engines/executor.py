@@ -92,7 +92,7 @@ class Crew(Protocol):
         """
         ...
 
-    def stands_in(self) -> bool:
+    def can_continue(self) -> bool:
         """Return whether, after the loss of a device, a worker is left or another worker can be
         started."""
         ...
@@ -156,8 +156,9 @@ def hand_out(
                     case Advanced(count):
                         counted[worker] += count
                         # Counts of a lost worker for the same item were reported already.
-                        if (more := counted[worker] - reported[index]) > 0:
-                            reported[index] = counted[worker]
+                        more = counted[worker] - reported[index]
+                        if more > 0:
+                            reported[index] += more
                             yield Advanced(more)
                         continue
                     case Delivered():
@@ -185,7 +186,7 @@ def hand_out(
                     case DeviceFailed(reason):
                         waiting.appendleft(index)
                         gone.append(f"{worker.device}: {reason}")
-                        if failure is None and not crew.stands_in():
+                        if failure is None and not crew.can_continue():
                             failure = RunFailure(
                                 ["no device is left to work on", *gone],
                                 f"{_KEPT} `nvidia-smi` shows the GPUs of this machine and their"
@@ -216,32 +217,26 @@ class Deaths:
         self._of_items[index] += 1
         times = self._of_items[index]
         total = self._of_items.total()
-        if (
-            times < MOST_DEATHS_OF_AN_ITEM
-            and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished
-        ):
-            return f"the worker on {device} {ending}; another worker restarts {name_of_item(item)}"
         if times >= MOST_DEATHS_OF_AN_ITEM:
             problem = (
                 f"{name_of_item(item)}: {times} workers died while working on it; the last"
                 f" one, on {device}, {ending}"
             )
-        else:
+        elif total >= MOST_DEATHS_A_WORKER * self.at_once + self.finished:
             problem = (
                 f"{total} workers died, with {self.finished} items finished; the last one, on"
                 f" {device}, {ending}"
             )
-        hint = [_KEPT]
-        if code == -9:  # SIGKILL, which Windows does not name
-            hint.append(
-                f"The system kills processes that use too much memory. {self._less_memory(device)}"
-            )
         else:
-            hint.append(
-                "If it happens again, a library or driver may be at fault: try another device, or"
-                " --workers 1."
-            )
-        raise RunFailure(problem, " ".join(hint))
+            return f"the worker on {device} {ending}; another worker restarts {name_of_item(item)}"
+        advice = (
+            "If it happens again, a library or driver may be at fault: try another device, or"
+            " --workers 1."
+        )
+        if code == -9:  # SIGKILL, which Windows does not name
+            less_memory = self._less_memory(device)
+            advice = f"The system kills processes that use too much memory. {less_memory}"
+        raise RunFailure(problem, f"{_KEPT} {advice}")
 
     def out_of_memory(self, item: Any, device: str, reason: str) -> RunFailure:
         return RunFailure(
@@ -251,7 +246,8 @@ class Deaths:
 
     def _less_memory(self, device: str) -> str:
         advice = []
-        if less_memory := getattr(self.work, "less_memory", None):
+        less_memory = getattr(self.work, "less_memory", None)
+        if less_memory:
             advice.append(less_memory)
         if self.workers > 1:
             a_device = " a device" if holds_context(device) else ""

@@ -121,7 +121,8 @@ class LocalEngine(Engine):
                     for event in events_of(do(item)):
                         yield Finished(item, event.result) if isinstance(event, Done) else event
         except Exception as error:
-            if (reason := memory_error(error)) is None:
+            reason = memory_error(error)
+            if reason is None:
                 raise
             raise deaths.out_of_memory(item, work.device, reason) from error
 
@@ -163,7 +164,7 @@ class _Processes:
         self._workers |= dict.fromkeys(idle, True)
         return idle
 
-    def stands_in(self) -> bool:
+    def can_continue(self) -> bool:
         return bool(self._workers or self._free)
 
     def heard(self) -> Iterator[tuple[WorkerProcess, Heard]]:
@@ -175,9 +176,11 @@ class _Processes:
                 if isinstance(event, DeviceFailed | Ended):
                     worker.ended()
                     del self._workers[worker]
-                    gone = isinstance(event, DeviceFailed)
-                    self._free += self._spare[:1] if gone else [worker.device]
-                    self._spare = self._spare[1:] if gone else self._spare
+                    if isinstance(event, Ended):
+                        self._free.append(worker.device)
+                    else:
+                        self._free += self._spare[:1]
+                        del self._spare[:1]
                 else:
                     self._workers[worker] = not isinstance(event, Done | Failed | NoMemory)
                 yield worker, event
@@ -207,7 +210,7 @@ def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> V
     """
     if not holds_context(device):
         return function(*arguments)
-    call = Call(partial(_met, function, arguments), device)
+    call = Call(partial(_called_with, function, arguments), device)
     return _only_result(LocalEngine(devices=(device,)), call, function.__name__.replace("_", " "))
 
 
@@ -248,7 +251,8 @@ class Call:
         return self.function(self.device)
 
 
-def _met(function: Callable[..., Any], arguments: tuple[Any, ...], device: str) -> Any:
+def _called_with(function: Callable[..., Any], arguments: tuple[Any, ...], device: str) -> Any:
+    """Return `function(*arguments)`. A `Call` also passes the device, which the arguments include."""
     return function(*arguments)
 
 

@@ -90,7 +90,7 @@ spawn.get_preparation_data = _without_program
 
 @dataclass(slots=True)
 class _Server:
-    """The fork server that this process started. `begun_in`: the result of `_here` at the start of
+    """The fork server that this process started. `begun_in`: the result of `_state` at the start of
     the server."""
 
     begun_in: object
@@ -138,7 +138,7 @@ def begin_server(imports: Sequence[str], device: str) -> None:
         return
     if getattr(forkserver._forkserver, "_forkserver_pid", None) is not None:
         return  # other code started a server, in an unknown environment
-    begun_in = _here()
+    begun_in = _state()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(imports))
     with contextlib.suppress(OSError), deaf_to_interrupts(), environment_of_workers(context):
@@ -150,7 +150,7 @@ def begin_server(imports: Sequence[str], device: str) -> None:
 def worker_context(device: str) -> BaseContext:
     """Choose how the next worker on a device starts: by fork server or spawned. Wait for a server
     that is importing."""
-    usable = bool(_servers) and not holds_context(device) and _servers[0].begun_in == _here()
+    usable = bool(_servers) and not holds_context(device) and _servers[0].begun_in == _state()
     return multiprocessing.get_context(
         "forkserver" if usable and _servers[0].is_there() else "spawn"
     )
@@ -168,7 +168,7 @@ def start(process: BaseProcess) -> None:
     process.start()
 
 
-def _here() -> object:
+def _state() -> object:
     """Return the process id, and everything that decides how libraries are imported.
 
     The process id is included because only the process that started a server may ask it for

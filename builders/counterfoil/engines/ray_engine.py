@@ -64,7 +64,7 @@ class RayEngine(Engine):
         """Return the engine. UserError if Ray is absent, or if `workers`, the address or the device
         is invalid."""
         refuse_absent_ray()
-        default_workers(workers, devices[0])
+        default_workers(workers, devices[0])  # refuses a number below 1
         if choice.address is not None:
             refuse_no_cluster(choice.address)
             if devices[0] not in ("auto", "cpu", "cuda"):
@@ -103,7 +103,8 @@ class RayEngine(Engine):
             contextlib.closing(_Actors(cluster, work, self.workers)) as crew,
         ):
             at_once = self.workers or cluster.places()
-            if failure := (yield from hand_out(crew, items, Deaths(work, at_once, at_once))):
+            failure = yield from hand_out(crew, items, Deaths(work, at_once, at_once))
+            if failure is not None:
                 raise failure
 
 
@@ -117,10 +118,9 @@ class _Actor:
         self.has_item = False
 
     def give(self, item: Any) -> None:
-        self.waiting, self.has_item = (
-            self.handle.do.options(num_returns="streaming").remote(item),
-            True,
-        )
+        streaming = self.handle.do.options(num_returns="streaming")
+        self.waiting = streaming.remote(item)
+        self.has_item = True
 
 
 class _Actors:
@@ -160,7 +160,7 @@ class _Actors:
             ]
         return [actor for actor in self.actors if actor.waiting is None][:wanted]
 
-    def stands_in(self) -> bool:
+    def can_continue(self) -> bool:
         return True  # nodes may join
 
     def heard(self) -> Iterator[tuple[_Actor | None, Heard]]:

@@ -82,14 +82,14 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
     Raise UserError with all unreadable files, all missing keys, and all tensors of another shape or
     width.
     """
-    shifts = [shift for shift in recipe.all_shifts() if shift.embedding is not None]
-    if not shifts:
-        return None
     files: dict[str, Mapping[str, Any]] = {}
     problems: list[str] = []
+    templates: dict[str, str] = {}
     vectors: dict[str, dict[str, Vector]] = {}
-    for shift in shifts:
-        assert shift.embedding is not None
+    for shift in recipe.all_shifts():
+        if shift.embedding is None:
+            continue
+        templates[shift.name] = shift.embedding.key
         file = shift.embedding.file
         if file not in files:
             try:
@@ -100,6 +100,8 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
                 continue
         if files[file]:
             vectors[shift.name] = dict(_vectors(recipe, shift, files[file], problems))
+    if not templates:
+        return None
     widths: dict[int, str] = {}
     for name, by_class in vectors.items():
         for class_id, vector in by_class.items():
@@ -110,10 +112,6 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
         problems.append(f"prompts: embeddings of several widths: {shown}; expected one")
     if problems:
         raise UserError(first_of(problems, _MOST_PROBLEMS), _HINT)
-    templates = {}
-    for shift in shifts:
-        assert shift.embedding is not None
-        templates[shift.name] = shift.embedding.key
     return ImageEmbeddings(vectors, templates, next(iter(widths)))
 
 

@@ -56,11 +56,15 @@ class PoolRows(ImageRenderer):
         return _columns(samples, self._license, self._units)
 
     def _pixels(self, sample: Sample) -> np.ndarray | None:
-        assert sample.row is not None
         try:
-            return np.asarray(self._image(sample.row))
+            return np.asarray(self._image(_row_of(sample)))
         except UserError:  # counted as any image that failed
             return None
+
+
+def _row_of(sample: Sample) -> int:
+    assert sample.row is not None  # the recipe takes or edits rows
+    return sample.row
 
 
 def _columns(
@@ -70,12 +74,12 @@ def _columns(
 ) -> list[dict[str, Any]]:
     columns: list[dict[str, Any]] = []
     for sample in samples:
-        assert sample.row is not None  # the recipe takes or edits rows
+        row = _row_of(sample)
         of_row: dict[str, Any] = dict(sample.of_pool)
         if license is not None:
-            of_row["license"] = license(sample.row)
+            of_row["license"] = license(row)
         if units is not None:
-            of_row[UNIT] = units[sample.row]
+            of_row[UNIT] = units[row]
         columns.append(of_row)
     return columns
 
@@ -121,25 +125,25 @@ class CorruptedRows(PoolRows):
         shows."""
         columns = super().values(samples)
         for column, sample in zip(columns, samples, strict=True):
-            assert sample.row is not None
+            row = _row_of(sample)
             column[SEVERITY] = self._shifts[sample.shift].severity
-            if sample.row not in self._sizes:
-                self._decoded(sample.row)
-            size, stored = self._sizes[sample.row]
-            column |= self._truth.columns(sample.row, size, stored)
+            if row not in self._sizes:
+                self._decoded(row)
+            size, stored = self._sizes[row]
+            column |= self._truth.columns(row, size, stored)
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:
         """Raise RunFailure for a row that does not decode, because every row decoded when it was
         chosen."""
-        assert sample.row is not None
+        row = _row_of(sample)
         shift = self._shifts[sample.shift]
         partner = self._partner_of.get(sample.shift)
         try:
-            pixels = self._decoded(sample.row)
+            pixels = self._decoded(row)
             matched = None
             if partner is not None:
-                matched = np.asarray(reduced(partner(sample.row), self._side))
+                matched = np.asarray(reduced(partner(row), self._side))
         except UserError as error:
             hint = "Each row decoded when it was chosen. Check the disk."
             raise RunFailure(error.problems, hint) from error
@@ -233,13 +237,13 @@ class EditRenderer(Renderer):
 
         squares: list[Image.Image | None] = []
         for sample in samples:
-            assert sample.row is not None
+            row = _row_of(sample)
             try:
-                image = self._image(sample.row)
+                image = self._image(row)
             except UserError:  # counted as any image that failed
                 squares.append(None)
                 continue
-            self._sizes[sample.row] = image.size
+            self._sizes[row] = image.size
             size = (self.side, self.side)
             if image.size != size:
                 image = ImageOps.fit(image, size, Image.Resampling.LANCZOS)
@@ -253,11 +257,11 @@ class EditRenderer(Renderer):
         if self._truth is None:
             return columns
         for column, sample in zip(columns, samples, strict=True):
-            assert sample.row is not None
-            if sample.row not in self._sizes:
-                self._sizes[sample.row] = self._image(sample.row).size
-            size = self._sizes[sample.row]
-            column |= self._truth.square_columns(sample.row, size, self._stored_side)
+            row = _row_of(sample)
+            if row not in self._sizes:
+                self._sizes[row] = self._image(row).size
+            size = self._sizes[row]
+            column |= self._truth.square_columns(row, size, self._stored_side)
         return columns
 
 

@@ -37,10 +37,21 @@ def guidance_of(generator: DrawingKind, embeddings: Mapping[str, Any]) -> dict[s
     if "negative_pooled_prompt_embeds" in embeddings:
         names += ["add_text_embeds", "add_time_ids"]
     return {
-        "guidance_scale": generator.guidance if switch.guided(0, 1) else _OFF,
+        "guidance_scale": generator.guidance if switch.guided(0.0) else _OFF,
         "callback_on_step_end": switch,
         "callback_on_step_end_tensor_inputs": names,
     }
+
+
+def _share_done(pipeline: Any, step: int) -> float:
+    """Return the fraction of steps before a call of the model.
+
+    A scheduler of second order calls the model twice in each step except the last. Both calls of a
+    step get the same fraction.
+    """
+    order = getattr(pipeline.scheduler, "order", 1)
+    steps = -(-pipeline.num_timesteps // order)
+    return step // order / steps
 
 
 class _Switch:
@@ -61,11 +72,11 @@ class _Switch:
             "add_text_embeds": embeddings.get("negative_pooled_prompt_embeds"),
         }
 
-    def guided(self, step: int, steps: int) -> bool:
+    def guided(self, share_done: float) -> bool:
         """Return whether a step has guidance, that is, whether the fraction of steps before it is
         in the interval."""
         begin, end = self.interval
-        return begin <= step / steps < end
+        return begin <= share_done < end
 
     def __call__(
         self,
@@ -74,12 +85,8 @@ class _Switch:
         timestep: Any,
         tensors: Mapping[str, Any],
     ) -> dict[str, Any]:
-        # A scheduler of second order calls the model twice in each step except the last. Both calls
-        # of a step get equal guidance.
-        order = getattr(pipeline.scheduler, "order", 1)
-        steps = -(-pipeline.num_timesteps // order)
-        now = self.guided(step // order, steps)
-        then = self.guided((step + 1) // order, steps)
+        now = self.guided(_share_done(pipeline, step))
+        then = self.guided(_share_done(pipeline, step + 1))
         if now == then:
             return {}
         import torch
@@ -358,9 +365,7 @@ class LaterPrompts:
     ) -> dict[str, Any]:
         import torch
 
-        order = getattr(pipeline.scheduler, "order", 1)  # the next step, as `_Switch` counts them
-        steps = -(-pipeline.num_timesteps // order)
-        passed = ((step + 1) // order) / steps
+        passed = _share_done(pipeline, step + 1)  # before the next step
         changed = {}
         for name, prompts in self.prompts.items():
             # Under guidance the negative prompts precede the prompts.

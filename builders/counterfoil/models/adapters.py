@@ -153,13 +153,8 @@ def _checked_width(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
     others = len(shapes) - len(projection) - len(layers)
     numbers = sorted({key.partition(".")[0] for key in layers})
     complete = {f"{number}.{part}.weight" for number in numbers for part in ("to_k_ip", "to_v_ip")}
-    if (
-        form is None
-        or others
-        or not layers
-        or set(layers) != complete
-        or len(shapes[_PROJECTION + form]) != 2
-    ):
+    whole = layers and set(layers) == complete
+    if form is None or others or not whole or len(projection[form]) != 2:
         first = ", ".join(sorted(shapes)[:3])
         where = f"adapter '{name}'"
         raise refusal("invalid-adapter.form", where, first, tensors=len(shapes))

@@ -277,12 +277,12 @@ def _spaced_csv(
     next(reader)
     index = {name: number for number, name in enumerate(form.columns)}
     while rows := [row for row in islice(reader, _rows_a_batch(len(form.columns))) if row]:
-        wrong = next((row for row in rows if len(row) != len(form.columns)), None)
-        if wrong is not None:
-            raise ValueError(
-                f"expected {len(form.columns)} columns, got {len(wrong)}, in a row before"
-                f" {reader.line_num}"
-            )
+        for row in rows:
+            if len(row) != len(form.columns):
+                raise ValueError(
+                    f"expected {len(form.columns)} columns, got {len(row)}, in a row before"
+                    f" {reader.line_num}"
+                )
         arrays = []
         for name, type in types.items():
             cells = [row[index[name]].strip() for row in rows]

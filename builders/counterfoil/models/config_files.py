@@ -161,7 +161,7 @@ _ClassName = Annotated[
 def shown_setting(value: Any) -> str:
     """Format a JSON value for a message, shortened."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return json.dumps(value)
     return _brief.repr(value)
 
 
@@ -315,10 +315,8 @@ def folder_problems(folder: Path, keys: Sequence[str]) -> Iterator[str]:
                 continue
             else:
                 shards = shard_problems(document) if isinstance(document, dict) else ()
-                yield from (
-                    f"{name}: {problem}"
-                    for problem in (*followed_problems(document, keys), *shards)
-                )
+                for problem in (*followed_problems(document, keys), *shards):
+                    yield f"{name}: {problem}"
 
 
 class _ProcessorForm(Foreign):

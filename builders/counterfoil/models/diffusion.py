@@ -407,10 +407,8 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
     """Raise UserError, with all problems, if parts come from other libraries or have absurd
     sizes."""
     index = read_config(folder / INDEX, model)
-    problems = [
-        *_part_problems(index),
-        *(f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED)),
-    ]
+    problems = list(_part_problems(index))
+    problems += [f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED)]
     for part, listed in index.items():
         if not isinstance(listed, list) or not part.isidentifier():
             continue
@@ -498,15 +496,21 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
     for path in files:
         try:
             with safe_open(path, framework="pt") as file:
-                keys = [key for key in file.keys() if not _OF_IMAGES.search(key)]  # noqa: SIM118
-                held |= {int(match[1]) for key in keys if (match := _LAYER.search(key))}
+                keys = file.keys()
         except (SafetensorError, OSError):
             return  # loading the pipeline reports the damaged file
+        for name in keys:
+            layer = _LAYER.search(name)
+            if layer is not None and not _OF_IMAGES.search(name):
+                held.add(int(layer[1]))
+    stated = config
     inner = config.get("text_config")
-    sections = [config, inner] if isinstance(inner, Mapping) else [config]
-    names = ("num_hidden_layers", "num_layers")
-    given = ((name, section[name]) for name in names for section in sections if name in section)
-    key, layers = next(given, (names[0], None))
+    if isinstance(inner, Mapping):
+        stated = {**inner, **config}
+    key = "num_hidden_layers"
+    if key not in stated and "num_layers" in stated:
+        key = "num_layers"
+    layers = stated.get(key)
     if held and layers != len(held):
         yield f"{part}/config.json: {key} is {shown_setting(layers)}, and its weights have {len(held)}"
 

@@ -67,14 +67,13 @@ def explain_loading(name: str) -> Iterator[None]:
     except CounterfoilError:
         raise
     except Exception as error:
-        known = known_cause(f"model {name!r}", error)
+        where = f"model {name!r}"
+        known = known_cause(where, error)
         if known is not None:
             raise known from error
         if isinstance(error, safetensors.SafetensorError | EOFError):
-            where = f"model {name!r}"
             raise failure("unreadable-model.damaged", where, error) from error
         # If weights and configuration do not belong together, libraries may raise any error.
-        where = f"model {name!r}"
         raise failure("failed-model.load", where, error_line(error)) from error
 
 
@@ -130,14 +129,11 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
 
     what: the thing that was being read, for the message.
     """
-    return next(
-        (
-            known
-            for cause in error_causes(error)
-            if (known := error_meaning(what, cause)) is not None
-        ),
-        None,
-    )
+    for cause in error_causes(error):
+        known = error_meaning(what, cause)
+        if known is not None:
+            return known
+    return None
 
 
 def error_meaning(what: str, error: BaseException) -> CounterfoilError | None:
@@ -225,14 +221,10 @@ def memory_error(error: BaseException) -> str | None:
 
     Return the text of the first such error in one line, or None.
     """
-    return next(
-        (
-            error_line(cause) + _memory_limit()
-            for cause in error_causes(error)
-            if _is_of_memory(cause)
-        ),
-        None,
-    )
+    for cause in error_causes(error):
+        if _is_of_memory(cause):
+            return error_line(cause) + _memory_limit()
+    return None
 
 
 def device_error(error: BaseException) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -191,36 +192,29 @@ def pin_model(name: str, revision: str | None = None) -> Pin:
     from huggingface_hub import HfApi, scan_cache_dir
     from huggingface_hub import errors as hub
 
+    where = f"model {name!r}"
     repository = name.removeprefix(HUB)
     try:
         info = HfApi().model_info(repository, revision=revision)
         licence = getattr(info.card_data, "license", None) if info.card_data else None
         return Pin(name, info.sha, None, licence if isinstance(licence, str) else None)
     except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
-        where = f"model {name!r}"
         if revision:
             where += f" at revision '{revision}'"
         raise refusal("not-on-hub", where) from error
     except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, httpx2.HTTPError, OSError) as error:
         if revision and COMMIT.fullmatch(revision):
             return Pin(name, revision, None, None)
-        try:
-            cached = [
-                r
-                for r in scan_cache_dir().repos
-                if r.repo_id == repository and r.repo_type == "model"
-            ]
-        except hub.CacheNotFound:
-            cached = []
         branch = revision or "main"
-        for repo in cached:
-            if branch in repo.refs and repo.refs[branch].commit_hash:
-                return Pin(name, repo.refs[branch].commit_hash, None, None)
-        known = known_cause(f"model {name!r}", error)
+        with contextlib.suppress(hub.CacheNotFound):
+            for repo in scan_cache_dir().repos:
+                is_model = repo.repo_id == repository and repo.repo_type == "model"
+                if is_model and branch in repo.refs and repo.refs[branch].commit_hash:
+                    return Pin(name, repo.refs[branch].commit_hash, None, None)
+        known = known_cause(where, error)
         if isinstance(error, hub.HfHubHTTPError) and known is not None:
             raise known from error
-        who = f"model {name!r}"
-        raise failure("unavailable.pin", who) from error
+        raise failure("unavailable.pin", where) from error
 
 
 def folder_sha256(folder: Path) -> str:

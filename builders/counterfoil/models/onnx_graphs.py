@@ -96,7 +96,7 @@ class Graph:
     def __init__(self, model: str, content: bytes, device: str) -> None:
         import torch
 
-        self.model = model
+        self._where = f"model {model!r}"
         self._seconds, self._memory = _limits()
         self._memory += _OF_FILE * len(content)
         self._called = False
@@ -181,15 +181,13 @@ class Graph:
         except BaseException as error:
             self.close()
             if late.is_set():
-                where = f"model {self.model!r}"
                 raise failure(
-                    "failed-model.late", where, seconds, doing=doing, more=self._seconds * 4
+                    "failed-model.late", self._where, seconds, doing=doing, more=self._seconds * 4
                 ) from None
             if not isinstance(error, OSError | EOFError | ValueError):
                 raise
             ended = self._process.returncode
-            where = f"model {self.model!r}"
-            raise failure("failed-model.ended", where, ended, doing=doing) from error
+            raise failure("failed-model.ended", self._where, ended, doing=doing) from error
         finally:
             clock.cancel()
         if "problem" in answer:
@@ -202,23 +200,19 @@ class Graph:
     ) -> RunFailure | UserError:
         problem = str(answer["problem"])
         if answer.get("missing"):
-            where = f"model {self.model!r}"
-            return refusal("missing-package.onnx", where, problem)
+            return refusal("missing-package.onnx", self._where, problem)
         if answer.get("memory"):
-            where = f"model {self.model!r}"
             return failure(
                 "out-of-memory.graph",
-                where,
+                self._where,
                 problem,
                 memory / (1 << 30),
                 doing=doing,
                 more=4 * _limits()[1] >> 30,
             )
         if "ExecutionProvider" in problem and doing == "be loaded":
-            where = f"model {self.model!r}"
-            return refusal("unusable-device.provider", where, problem)
-        where = f"model {self.model!r}"
-        return failure("failed-model.graph", where, problem, doing=doing)
+            return refusal("unusable-device.provider", self._where, problem)
+        return failure("failed-model.graph", self._where, problem, doing=doing)
 
 
 def open_graph(name: str, file: Path, device: str) -> tuple[Graph, str]:

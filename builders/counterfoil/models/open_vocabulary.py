@@ -93,7 +93,7 @@ def load_text_detector(name: str, device: str) -> TextDetector:
     config = checked_text_detector(name, files, _PROCESSORS)
     parts = load_text_model(name, files, config, device)
     module = parts["module"]
-    pictures = image_processor_of(name, config.processor, module.config)
+    pictures = image_processor_of(name, config, module.config)
     if not hasattr(pictures, "post_process_object_detection"):
         where = f"model {name!r}"
         raise refusal("invalid-config.boxes", where, type(pictures).__name__)

@@ -93,22 +93,18 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
         text = environment().from_string(request["template"]).render(**request["variables"])
-        answer = (
-            {"text": text}
-            if len(text) <= characters
-            else {"problem": f"it says more than {characters:,} letters"}
-        )
+        answer = {"text": text}
+        if len(text) > characters:
+            answer = {"problem": f"it says more than {characters:,} letters"}
         sys.stdout.write(json.dumps(answer))
     except MemoryError:
         sys.stdout.write(
             json.dumps({"problem": f"it takes more than {memory >> 20:,} MB of memory"})
         )
     except Exception as error:  # a template may raise anything
-        sys.stdout.write(
-            json.dumps(
-                {"problem": f"{' '.join(str(error).split())} ({type(error).__name__})"[:1_000]}
-            )
-        )
+        reason = " ".join(str(error).split())
+        problem = f"{reason} ({type(error).__name__})"
+        sys.stdout.write(json.dumps({"problem": problem[:1_000]}))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ they order the classes, and tell no confidence.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -135,6 +136,21 @@ class ScaleEvidence:
         if self._highest <= 0:
             return "no number is above 0, and the exponentials of rows do not add up to 1"
         return "the numbers lie between -1 and 1, as similarities do"
+
+
+def network_scale(batches: Iterable[Floats]) -> tuple[AnyScale, str]:
+    """Return what the scores of a network are, and a note that says so, empty for logits.
+
+    Batches are read until scores show that they are logits, because the logits of a few images may
+    be between 0 and 1, or add up, by chance.
+    """
+    evidence = ScaleEvidence()
+    for scores in batches:
+        evidence.add(scores)
+        if evidence.scale(network=True) == "logits":
+            return "logits", ""
+    scale = evidence.scale(network=True)
+    return scale, scale_note(scale, evidence)
 
 
 def _decimals(values: Floats) -> int:

@@ -44,8 +44,8 @@ from counterfoil.models.config_files import (
 from counterfoil.models.loading_errors import error_line, while_loading
 from counterfoil.models.messages import failure, refusal
 from counterfoil.models.transformers_files import (
+    CheckedConfig,
     ModelFiles,
-    as_configuration,
     quiet_transformers,
     trained_module,
 )
@@ -83,21 +83,15 @@ _NO_SIZES = frozenset({"rope_theta", "rope_local_base_freq", "global_rope_theta"
 
 
 @dataclass(frozen=True)
-class TextModelConfig:
+class TextModelConfig(CheckedConfig):
     """The checked configuration of a captioner or chat model. transformers reads only `document`
-    and `files`.
+    and `files`."""
 
-    document: the content of config.json. files: the files of the tokenizer and the processor, by
-    name; keys that name other files are removed. special: ids of tokens, by key. processor: the
-    settings of the image processor, empty for a chat model.
-    """
-
-    model_type: str
-    architecture: str
-    document: dict[str, Any]
     files: dict[str, bytes]
+    """The files of the tokenizer and the processor, by name. Keys that name other files are
+    removed."""
     special: dict[str, Any]
-    processor: dict[str, Any]
+    """Ids of tokens, by key."""
 
     def text(self) -> str:
         """Return everything besides the weights that decides captions, as canonical JSON text."""
@@ -116,18 +110,16 @@ def checked_captioner(
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES,
     )
 
-    known = _first_classes(NAMES)
-    document = _sound_document(model, model_files, known, "captioner")
-    model_type = document["model_type"]
+    sound = _sound_config(model, model_files, NAMES, "captioner")
     without_template = None
     pixels = frozenset()
-    if model_type not in kinds:
+    if sound.model_type not in kinds:
         pixels = _PIXEL_COUNTS
         without_template = (
-            f"a {model_type} model is used as a chat model, but it has no chat template; "
+            f"a {sound.model_type} model is used as a chat model, but it has no chat template; "
             f"others are {', '.join(sorted(kinds))}"
         )
-    config = _checked(model, model_files, document, known, without_template)
+    config = _checked(model, model_files, sound, without_template)
     return replace(config, processor=checked_processor(model, model_files.folder, pixels))
 
 
@@ -142,49 +134,49 @@ def checked_text_detector(
         MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES as NAMES,
     )
 
-    known = {kind: name for kind, name in _first_classes(NAMES).items() if kind in kinds}
-    document = _sound_document(model, model_files, known, "open-vocabulary detector")
-    config = _checked(model, model_files, document, known, None)
+    names = {kind: classes for kind, classes in NAMES.items() if kind in kinds}
+    sound = _sound_config(model, model_files, names, "open-vocabulary detector")
+    config = _checked(model, model_files, sound, None)
     return replace(config, processor=checked_processor(model, model_files.folder))
 
 
 def checked_chat(model: str, model_files: ModelFiles) -> TextModelConfig:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
-    known = _first_classes(NAMES)
-    document = _sound_document(model, model_files, known, "text model")
-    return _checked(
-        model,
-        model_files,
-        document,
-        known,
-        "it has no chat template, so it cannot be used as a chat model",
-    )
+    sound = _sound_config(model, model_files, NAMES, "text model")
+    without_template = "it has no chat template, so it cannot be used as a chat model"
+    return _checked(model, model_files, sound, without_template)
 
 
-def _sound_document(
+def _sound_config(
     model: str,
     model_files: ModelFiles,
-    known: Mapping[str, str],
+    names: Mapping[str, Any],
     what: str,
-) -> dict[str, Any]:
+) -> CheckedConfig:
     """Read a config.json. UserError with all problems if it is not one of a model of the kind
-    `what`."""
+    `what`.
+
+    names: transformers' mapping from model types of that kind to their classes.
+    """
     document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
-    problems = list(_kind_problems(document, known, what))
+    problems = list(_kind_problems(document, names, what))
     refuse_problems(model, problems, CONFIG)
-    return document
+    model_type = document["model_type"]
+    return CheckedConfig(model_type, _first_class(names[model_type]), document, {})
 
 
 def _checked(
     model: str,
     model_files: ModelFiles,
-    document: Mapping[str, Any],
-    known: Mapping[str, str],
+    config: CheckedConfig,
     without_template: str | None,
 ) -> TextModelConfig:
     """Check the other files of a model, and return them with its configuration. UserError with all
-    problems."""
+    problems.
+
+    without_template: the problem of a model that has no chat template, if it needs one.
+    """
     files, template, problems = _tokenizer_files(model, model_files)
     if not template and without_template is not None:
         problems.insert(0, without_template)
@@ -197,18 +189,12 @@ def _checked(
             if key.endswith("_token_id") and all_ids(value):
                 special[key] = value
     refuse_problems(model, problems)
-    model_type = document["model_type"]
-    return TextModelConfig(
-        model_type, known[model_type], without_places(document), files, special, {}
-    )
+    document = without_places(config.document)
+    return TextModelConfig(config.model_type, config.architecture, document, {}, files, special)
 
 
-def _first_classes(names: Mapping[str, Any]) -> dict[str, str]:
-    """Return model type → the first class that a mapping of transformers lists for the type."""
-    first = {}
-    for kind, classes in names.items():
-        first[str(kind)] = classes if isinstance(classes, str) else classes[0]
-    return first
+def _first_class(classes: Any) -> str:
+    return classes if isinstance(classes, str) else classes[0]
 
 
 def all_ids(*places: Any) -> tuple[int, ...]:
@@ -222,20 +208,19 @@ def all_ids(*places: Any) -> tuple[int, ...]:
 
 
 def _kind_problems(
-    document: Mapping[str, Any], known: Mapping[str, str], what: str
+    document: Mapping[str, Any], names: Mapping[str, Any], what: str
 ) -> Iterator[str]:
-    """Yield why a configuration is not one of a model of the kind `what`. known: model type →
-    class."""
+    """Yield why a configuration is not one of a model of the kind `what`."""
     from transformers import CONFIG_MAPPING
 
     model_type = document.get("model_type")
-    if not isinstance(model_type, str) or model_type not in known:
+    if not isinstance(model_type, str) or model_type not in names:
         yield f"model_type is {shown_setting(model_type)}, and transformers has no {what} of that kind"
         return
     yield from number_problems(_sizes_alone(document), "config")
     yield from followed_problems(document)
     saved = document.get("architectures")
-    expected_class = known[model_type]
+    expected_class = _first_class(names[model_type])
     if isinstance(saved, list) and saved and expected_class not in saved:
         yield (
             f"architectures are {shown_setting(saved)}, expected {expected_class}: it was trained for"
@@ -351,16 +336,9 @@ def load_text_model(
     name: str, model_files: ModelFiles, config: TextModelConfig, device: str
 ) -> dict[str, Any]:
     """Load a model and its tokenizer on `device`. Return the fields of a `Captioner` by name."""
-    import transformers
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    def read() -> Any:
-        with quiet_transformers():
-            described = as_configuration(name, config.model_type, config.document)
-        built = getattr(transformers, config.architecture)
-        return trained_module(name, model_files, built, described)[0]
-
-    module: Any = while_loading(name, read)
+    module, _ = while_loading(name, lambda: trained_module(name, model_files, config))
     module.eval().requires_grad_(False)
     with files_alone(config) as folder, quiet_transformers():
         try:
@@ -414,11 +392,11 @@ def start_of(name: str, *places: Any) -> int:
 
     UserError if no setting has one.
     """
-    start = next((setting for setting in places if is_integer(setting, 0, 1 << 31)), None)
-    if start is None:
-        where = f"model {name!r}"
-        raise refusal("invalid-config.start", where)
-    return start
+    for setting in places:
+        if is_integer(setting, 0, 1 << 31):
+            return setting
+    where = f"model {name!r}"
+    raise refusal("invalid-config.start", where)
 
 
 def never_of(

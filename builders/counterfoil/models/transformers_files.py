@@ -7,7 +7,7 @@ import json
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -44,6 +44,20 @@ _INDEX = "model.safetensors.index.json"
 # Matches the keys of layers. If weights have more layers than the configuration, they belong to
 # another model.
 _LAYER = re.compile(r"\.(layers?|blocks?|stages?)\.\d+\.")
+
+
+@dataclass(frozen=True)
+class CheckedConfig:
+    """A checked configuration. `document` and `processor` hold plain values and go to transformers
+    unchanged."""
+
+    model_type: str
+    architecture: str
+    """transformers' name of the model's class."""
+    document: dict[str, Any]
+    """The content of config.json."""
+    processor: dict[str, Any]
+    """The settings of the image processor, empty for a model without one."""
 
 
 @dataclass(frozen=True)
@@ -103,19 +117,21 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
 
 
 def trained_module(
-    name: str, model_files: ModelFiles, built: Any, described: Any
+    name: str, model_files: ModelFiles, config: CheckedConfig
 ) -> tuple[nn.Module, str]:
     """Build a module and load its weights, in float32, on the CPU. Return it, and what was left out
     before their names.
 
-    built: the class of the module. described: the configuration of the module. UserError if
-    configuration and weights belong to different models; RunFailure if weights are missing or
-    damaged.
+    UserError if configuration and weights belong to different models; RunFailure if weights are
+    missing or damaged.
     """
     import torch
+    import transformers
 
     from counterfoil.models.trials import refuse_overgrown
 
+    described = as_configuration(name, config)
+    built = getattr(transformers, config.architecture)
     files = _weights(name, model_files)
     for file in files:
         refuse_damaged(file, name)
@@ -140,25 +156,25 @@ def trained_module(
             raise weights_misfit(
                 name, files[0], state, expected, getattr(described, "num_labels", 0)
             ) from error
+    where = f"model {name!r}"
     missing = sorted(keys["missing_keys"])
     if missing:
-        where = f"model {name!r}"
         raise failure("misfit-weights.missing", where, missing)
     left = sorted(key for key in keys["unexpected_keys"] if _LAYER.search(key))
     if left:
-        where = f"model {name!r}"
         raise refusal("misfit-weights.layers", where, left[0])
     refuse_infinite(name, module)
     return module, prefix
 
 
-def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) -> Any:
-    """Build a configuration object of transformers from a checked document. UserError if
-    transformers refuses it."""
+def as_configuration(name: str, config: CheckedConfig) -> Any:
+    """Build a configuration object of transformers. UserError if transformers refuses the
+    document."""
     from transformers import CONFIG_MAPPING
 
     try:
-        return CONFIG_MAPPING[model_type].from_dict(dict(document))
+        with quiet_transformers():
+            return CONFIG_MAPPING[config.model_type].from_dict(dict(config.document))
     except Exception as error:  # a damaged configuration may raise anything
         where = f"model {name!r}"
         raise refusal("invalid-config.built", where, error_line(error)) from error
@@ -170,21 +186,19 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
     single = model_files.file(_WEIGHTS)
     if single is not None:
         return [single]
+    where = f"model {name!r}"
     index = model_files.file(_INDEX)
     if index is None:
-        where = f"model {name!r}"
         raise refusal("missing-model-file.safetensors", where, _WEIGHTS)
     listed = {"weight_map": {}} | read_config(index, name, 1 << 24)
     refuse_problems(name, list(shard_problems(listed)), _INDEX)
     shards = sorted(set(listed["weight_map"].values()))
     if not all(file.endswith(SAFE) for file in shards):
-        where = f"model {name!r}"
         raise refusal("unreadable-model.shard", where, shards[0], index=_INDEX)
     paths = []
     for shard in shards:
         path = model_files.file(shard)
         if path is None:
-            where = f"model {name!r}"
             raise failure("missing-model-file.shard", where, shard, index=_INDEX)
         paths.append(path)
     return paths
@@ -226,13 +240,13 @@ def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, t
     return transformed
 
 
-def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) -> Any:
+def image_processor_of(name: str, config: CheckedConfig, of_model: Any) -> Any:
     """Build an image processor from its settings, by a temporary folder that contains nothing
-    else."""
+    else. of_model: the configuration object of the model, or of its encoder."""
     from transformers import AutoImageProcessor
 
     with tempfile.TemporaryDirectory() as folder, quiet_transformers():
-        (Path(folder) / PROCESSORS[1]).write_text(json.dumps(settings), encoding="utf-8")
+        (Path(folder) / PROCESSORS[1]).write_text(json.dumps(config.processor), encoding="utf-8")
         try:
             return AutoImageProcessor.from_pretrained(
                 folder, config=of_model, trust_remote_code=False

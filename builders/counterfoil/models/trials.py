@@ -57,10 +57,10 @@ def refuse_overgrown(
     Raise UserError if `build()` fails, or makes more parameters than the model's weights files have
     bytes.
     """
+    where = f"model {model!r}"
     try:
         held = sum(file.stat().st_size for file in files)
     except OSError as error:
-        where = f"model {model!r}"
         raise failure("unreadable-model.weights", where, error) from error
     names = ", ".join(sorted(file.name for file in files)[:3])
     try:
@@ -75,16 +75,13 @@ def refuse_overgrown(
                 built = build()
         numbers = sum(parameter.numel() for parameter in built.parameters())
     except _Overgrown as error:
-        where = f"model {model!r}"
         raise refusal("misfit-weights.larger", where, error, held, files=names) from error
     except CounterfoilError:
         raise
     except Exception as error:  # an odd configuration may raise anything
-        where = f"model {model!r}"
         raise refusal("invalid-config.built", where, error_line(error)) from error
     if numbers > held:
         asked = f"{numbers:,} parameters"
-        where = f"model {model!r}"
         raise refusal("misfit-weights.larger", where, asked, held, files=names)
     return built
 

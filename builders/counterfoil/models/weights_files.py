@@ -81,6 +81,7 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
     pickle."""
     import torch
 
+    where = f"model {model!r}: {file.name}"
     refuse_packed(file, model)
     try:
         # timm's training checkpoints contain the training arguments as a Namespace, which is
@@ -92,19 +93,18 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
         reason = error_line(error)
         if "eights" in str(error):
             reason = "it holds more than weights, or is damaged"
-        where = f"model {model!r}: {file.name}"
         raise refusal("unreadable-model.pickle", where, reason) from error
     weights: dict[str, Any] = checkpoint if isinstance(checkpoint, dict) else {}
-    inside = (weights[key] for key in _INSIDE if isinstance(weights.get(key), dict))
-    weights = next(inside, weights)
+    for key in _INSIDE:
+        if isinstance(weights.get(key), dict):
+            weights = weights[key]
+            break
     if not weights or not all(
         isinstance(key, str) and _is_plain(tensor) for key, tensor in weights.items()
     ):
-        where = f"model {model!r}: {file.name}"
         raise refusal("unreadable-model.unnamed", where)
     size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
     if size > 2 * file.stat().st_size:
-        where = f"model {model!r}: {file.name}"
         raise refusal("unreadable-model.declares", where)
     return {unwrapped(key): tensor for key, tensor in weights.items()}
 

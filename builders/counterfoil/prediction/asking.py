@@ -348,7 +348,8 @@ def prepared_batches(
         inputs = {}
         for index, (input_key, model) in enumerate(models_of.items()):
             if rows:
-                inputs[input_key] = _batch([row[index] for row in rows], model.name)
+                of_key = [row[index] for row in rows]
+                inputs[input_key] = _batch(of_key, model.name)
         readable = np.array([row is not None for row in batch])
         yield readable, inputs
 

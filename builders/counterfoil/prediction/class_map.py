@@ -41,6 +41,7 @@ IMAGENET_OUTPUTS = 1000
 # The order of a model's outputs, as a user gives it. position: output i is source label i. timm:
 # timm's order of the class folders. A tuple: the name of each output.
 Order = Literal["position", "timm"] | tuple[str, ...]
+_BY_POSITION = "by position, in the dataset's order of labels"
 # These words mark a class map that follows an order from the user.
 ASKED = "as --class-order says"
 # An answer is the best of these outputs: all outputs of the model, or only the outputs of the
@@ -129,7 +130,7 @@ def map_classes(
         outputs = "source labels"
         targets = _source_targets(classes, facts, trained)
         label_names = None
-        matched = f"by position, in the dataset's order of labels{suffix}"
+        matched = f"{_BY_POSITION}{suffix}"
     elif order == "timm":
         outputs = "names"
         targets = _timm_targets(classes, facts, trained)
@@ -152,7 +153,9 @@ def map_classes(
         elif named is None:
             outputs = "source labels"
             targets = _source_targets(classes, facts, trained)
-            matched = _refuse_unknown_order(classes, facts, trained if folders else None, folders)
+            matched = _BY_POSITION
+            if folders:
+                matched = _refuse_unknown_order(classes, facts, trained)
         else:
             refuse_unmatched(classes, facts, named)
             targets = tuple((output,) for output in named.outputs if output is not None)
@@ -174,22 +177,20 @@ def _refuse_unknown_order(
     classes: Sequence[RecipeClass],
     facts: ClassifierFacts,
     trained: Sequence[str] | None,
-    folders: bool,
 ) -> str:
     """Describe how outputs without names are matched. UserError if training programs sort the
     folders differently."""
-    names = _folder_names(classes, facts, trained) if folders else None
+    where = f"model {facts.name!r}"
+    names = _folder_names(classes, facts, trained)
     if names is None:
         if trained is not None and len(trained) == 0:
-            where = f"model {facts.name!r}"
             raise refusal("unmatched-classes.folders", where, facts.num_classes, len(classes))
-        return "by position, in the dataset's order of labels"
+        return _BY_POSITION
     timms = _timm_order(names)
     if timms == names:
-        matched = "by position, in the dataset's order of labels"
         if len(names) == facts.num_classes:
-            matched += ", which is torchvision's and timm's order of the class folders"
-        return matched
+            return f"{_BY_POSITION}, which is torchvision's and timm's order of the class folders"
+        return _BY_POSITION
     others = timms or ["(not known)"] * len(names)
     pairs = list(zip(names, others, strict=True))
     first = 0
@@ -198,7 +199,7 @@ def _refuse_unknown_order(
     rows = [("torchvision", "timm")]
     for name, other in pairs[first : first + MOST_LINES]:
         rows.append((shortened(name), shortened(other)))
-    problem = message("unmatched-classes.sorted", f"model {facts.name!r}", first + 1)
+    problem = message("unmatched-classes.sorted", where, first + 1)
     shown = "\n".join(in_columns(rows))
     raise UserError(problem.with_end(f"\n{shown}"))
 
@@ -236,7 +237,8 @@ def _folder_names(
             return None
         if len(trained) == facts.num_classes:
             names = [*trained]
-    for spelt in (names, [name.replace(" ", "_") for name in names]):
+    underscored = [name.replace(" ", "_") for name in names]
+    for spelt in (names, underscored):
         if spelt == sorted(spelt):
             return spelt
     return None
@@ -300,7 +302,10 @@ def _imagenet_targets(
             len(classes),
             names=missing,
         )
-    wrong = [cls.id for cls in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in cls.imagenet)]
+    wrong = []
+    for cls in classes:
+        if min(cls.imagenet) < 0 or max(cls.imagenet) >= IMAGENET_OUTPUTS:
+            wrong.append(cls.id)
     if wrong:
         raise refusal("unmatched-classes.outside", None, wrong, IMAGENET_OUTPUTS - 1)
     return tuple(tuple(cls.imagenet) for cls in classes)
@@ -355,7 +360,7 @@ def match_output_names(
     classes: Sequence[RecipeClass],
     facts: ClassifierFacts,
     *,
-    given: bool = False,
+    given: bool,
 ) -> NameMatch | None:
     """Match outputs with classes by name. Return None if the outputs have no names, or only numbers
     as names."""

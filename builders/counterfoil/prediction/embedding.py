@@ -81,8 +81,8 @@ def _clip_on(name: str, weights: str | None, pin: Pin, device: str) -> Embedder:
 def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
     """Return an embedder by a classifier's last layer. UserError if the classifier has no features
     or no hash."""
+    where = f"model {classifier.name!r}"
     if classifier.sha256 is None:
-        where = f"model {classifier.name!r}"
         raise refusal("unfit-model.no-hash", where)
     transform = classifier.transform()
 
@@ -93,7 +93,6 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
         padded = batch + batch[-1:] * (batch_size - len(batch))
         rows = classifier.features(torch.stack(padded), device)
         if rows is None:
-            where = f"model {classifier.name!r}"
             raise refusal("unfit-model.no-features", where)
         return rows[: len(batch)].numpy()
 

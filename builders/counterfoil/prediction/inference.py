@@ -114,30 +114,27 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     of the outputs."""
     import torch
 
+    where = f"model {classifier.name!r}"
     try:
         logits = classifier.logits(batch, device)
     except torch.OutOfMemoryError as error:
-        where = f"model {classifier.name!r}"
         raise failure("out-of-memory.batch", where, device, len(batch)) from error
     except RuntimeError as error:
         words = str(error).split()
         reason = " ".join(words)[:300]
-        where = f"model {classifier.name!r}"
         raise failure("failed-model.device", where, device, reason=reason) from error
     except CounterfoilError:
         raise
     # a network of libraries may raise anything for images of another size
     except Exception as error:
-        known = known_cause(f"model {classifier.name!r}", error)
+        known = known_cause(where, error)
         if known is not None:
             raise known from error
         shape = list(batch.shape[1:])
         reason = error_line(error)
-        where = f"model {classifier.name!r}"
         raise refusal("unfit-model.images", where, shape, reason=reason) from error
     expected = (len(batch), classifier.num_classes)
     if logits.shape != expected:
-        where = f"model {classifier.name!r}"
         raise refusal(
             "unfit-model.shape",
             where,
@@ -146,7 +143,6 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
             images=len(batch),
         )
     if not torch.isfinite(logits).all():
-        where = f"model {classifier.name!r}"
         raise failure("failed-model.infinite", where)
     return logits
 
@@ -178,23 +174,23 @@ def answer_columns(
     """
     otherwise = {}
     if class_map.class_outputs is not None:
-        elsewhere = np.ones(class_map.num_classes, dtype=bool)
-        elsewhere[list(class_map.class_outputs)] = False
-        among = np.where(elsewhere, logits.dtype.type(-np.inf), logits)
-        other = replace(class_map, class_outputs=None)
-        left = among
+        no_class = np.ones(class_map.num_classes, dtype=bool)
+        no_class[list(class_map.class_outputs)] = False
+        among_classes = np.where(no_class, logits.dtype.type(-np.inf), logits)
+        # The answers that lead come from one set of outputs, these from the other set.
+        other_logits = among_classes
         if class_map.leads == "classes":
-            left = logits
-            logits = among
+            other_logits = logits
+            logits = among_classes
+        whole_map = replace(class_map, class_outputs=None)
         columns = answer_columns(
-            left,
+            other_logits,
             labels,
-            other,
+            whole_map,
             1,
             softmax,
         )
         otherwise = {"correct_otherwise": columns["correct"]}
-
     right = np.zeros((len(labels), class_map.num_classes), dtype=bool)
     for row, label in enumerate(labels):
         right[row, list(class_map.targets[label])] = True
@@ -341,16 +337,15 @@ def each_once(
 ) -> Recorded:
     """Yield the recorded scores unchanged. UserError unless every readable image has exactly one
     answer."""
+    where = f"model {name!r}"
     times = np.zeros(len(images), dtype=np.int64)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
-            where = f"model {name!r}"
             raise failure("failed-model.file", where)
         np.add.at(times, at, 1)
         if times.max() > 1:
             twice = images.keys[times.argmax()]
             [shown] = images.shown([twice])
-            where = f"model {name!r}"
             raise refusal("unmatched-images.twice", where, shown)
         yield at, scores
     unanswered = np.flatnonzero(times == 0)
@@ -364,7 +359,6 @@ def each_once(
     if unseen:
         named = images.shown(unseen[:_MOST_SHOWN])
         shown = some_of(named, _MOST_SHOWN, count=len(unseen))
-        where = f"model {name!r}"
         raise refusal(
             "unmatched-images.missing",
             where,

@@ -125,27 +125,14 @@ def score_models(
         {} if failed is None else failed,
         {} if refused is None else refused,
     )
-    of_this_process = frozenset(names)
-    places: list[Placement | None] = [None]
+    of_this_process = list(names)
     if placement is not None:
         # More processes would only make more calls of a server at once.
         served = frozenset(name for name in names if chat_parts(name)[1] is not None)
-        of_this_process = placement.of_this_process | served
-        places = [placement, None]
-    for elsewhere in places:
-        of_place = [name for name in names if (name in of_this_process) == (elsewhere is None)]
-        for models in scoring.passes(of_place, device if elsewhere is None else None):
-            try:
-                scoring.one_pass(models, elsewhere).ask(models)
-            finally:
-                # The list of models stays alive while the next pass is prepared. Their weights must
-                # be released.
-                for answering in models:
-                    model = answering.model
-                    model.classifier = model.classifier.released()
-                give_back_memory()
-            for answering in models:
-                scoring.finish(answering)
+        kept = placement.of_this_process | served
+        of_this_process = [name for name in names if name in kept]
+        scoring.score([name for name in names if name not in kept], placement)
+    scoring.score(of_this_process, None)
     scored = scoring.scored
     if failed is None:
         hint = None
@@ -174,6 +161,22 @@ class _Scoring:
     failures: dict[str, CounterfoilError]
     refusals: dict[tuple[str, str], str]
     scored: dict[str, Scored] = field(default_factory=dict)
+
+    def score(self, names: Sequence[str], elsewhere: Placement | None) -> None:
+        """Score models in as few passes as memory allows, on workers `elsewhere` or in this
+        process."""
+        for models in self.passes(names, self.device if elsewhere is None else None):
+            try:
+                self.one_pass(models, elsewhere).ask(models)
+            finally:
+                # The list of models stays alive while the next pass is prepared. Their weights must
+                # be released.
+                for answering in models:
+                    model = answering.model
+                    model.classifier = model.classifier.released()
+                give_back_memory()
+            for answering in models:
+                self.finish(answering)
 
     def preparations(
         self,
@@ -383,12 +386,11 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
 def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
     """Raise UserError if a model does not take RGB images, RunFailure if it changed since the map
     was made."""
+    where = f"model {classifier.name!r}"
     channels, *_ = classifier.input_size or (3,)
     if channels != 3:
-        where = f"model {classifier.name!r}"
         raise refusal("unfit-model.channels", where, channels)
     same = class_map.order_given or class_map.label_names in (None, classifier.label_names)
     # a branch moved, a file was written
     if not same or classifier.num_classes != class_map.num_classes:
-        where = f"model {classifier.name!r}"
         raise failure("failed-model.changed", where)

@@ -224,9 +224,9 @@ def resolve_thresholds(
     def object_entry(spec: ObjectThresholdSpec, caption: str, class_id: str) -> ThresholdEntry:
         percentile = spec.percentile
         value = spec.of_class(class_id)
-        if value is None and percentile is None:
-            value = spec.value
         if value is not None or percentile is None:
+            if value is None:
+                value = spec.value
             return _given(None if recipe.screen.model is None else value)
         key = (caption, class_id, percentile)
         if key in known:

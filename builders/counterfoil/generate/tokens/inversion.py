@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -297,6 +297,14 @@ class _RowsBehind(nn.Module):
         return torch.where(new.unsqueeze(-1), behind, known)
 
 
+class _TextPart(NamedTuple):
+    """A tokenizer, its text encoder, and the embedding table of the encoder."""
+
+    tokenizer: Any
+    encoder: Any
+    table: _RowsBehind
+
+
 class TextSide:
     """One or two tokenizers and text encoders of a pipeline, with `slots` × `vectors` ids for class
     tokens."""
@@ -305,8 +313,7 @@ class TextSide:
         self.slots = slots
         self.vectors = vectors
         self._model = str(getattr(pipeline, "name_or_path", None) or type(pipeline).__name__)
-        self.parts: list[tuple[Any, Any]] = []
-        self.tables: list[_RowsBehind] = []
+        self.parts: list[_TextPart] = []
         for suffix in ("", "_2"):
             encoder = getattr(pipeline, f"text_encoder{suffix}", None)
             if encoder is None:
@@ -320,8 +327,7 @@ class TextSide:
                 raise ValueError("the tokenizer did not give new tokens consecutive ids")
             table = _RowsBehind(encoder.get_input_embeddings(), first)
             encoder.set_input_embeddings(table)
-            self.parts.append((tokenizer, encoder))
-            self.tables.append(table)
+            self.parts.append(_TextPart(tokenizer, encoder, table))
         self.pooled = len(self.parts) == 2
         self._ids: dict[str, list[torch.Tensor]] = {}
 
@@ -331,7 +337,7 @@ class TextSide:
         Raise ValueError if the words have no sub-tokens.
         """
         means = []
-        for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
+        for tokenizer, _, table in self.parts:
             ids = tokenizer(words, add_special_tokens=False)["input_ids"]
             if not ids:
                 raise ValueError(f"'{words}' tokenises to nothing")
@@ -347,7 +353,7 @@ class TextSide:
             places = [f"<place-{number}>" for number in range(self.vectors)]
             text = fill_template(template, " ".join(places))
             first_slot = []
-            for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
+            for tokenizer, _, table in self.parts:
                 length = tokenizer.model_max_length
                 out = tokenizer(
                     text,
@@ -361,9 +367,9 @@ class TextSide:
                 first_slot.append(ids)
             self._ids[template] = first_slot
         moved = []
-        for ids, table in zip(self._ids[template], self.tables, strict=True):
+        for ids, part in zip(self._ids[template], self.parts, strict=True):
             of_slot = ids + slot * self.vectors
-            moved.append(torch.where(ids >= table.first_id, of_slot, ids))
+            moved.append(torch.where(ids >= part.table.first_id, of_slot, ids))
         return moved
 
     def encode(
@@ -379,8 +385,7 @@ class TextSide:
         """
         states = []
         pooled = None
-        parts = zip(self.parts, self.tables, ids, rows, strict=True)
-        for (_, encoder), table, numbers, row in parts:
+        for (_, encoder, table), numbers, row in zip(self.parts, ids, rows, strict=True):
             table.rows = row
             if self.pooled:
                 out = encoder(numbers, output_hidden_states=True)
@@ -421,6 +426,15 @@ def centred_square(image: Image.Image, side: int) -> np.ndarray:
     return np.asarray(resized)
 
 
+class _Posteriors(NamedTuple):
+    """The means and the deviations of the images of a class, and the index of each pair (image,
+    mirrored) in both."""
+
+    indices: dict[tuple[int, bool], int]
+    means: torch.Tensor
+    deviations: torch.Tensor
+
+
 class LatentCache:
     """Keeps the mean and the deviation of the posterior of the VAE, by class, for each pair (image,
     mirrored)."""
@@ -428,9 +442,7 @@ class LatentCache:
     def __init__(self, vae: Any, side: int) -> None:
         self.vae = vae
         self.side = side
-        self._indices: dict[str, dict[tuple[int, bool], int]] = {}
-        self._means: dict[str, torch.Tensor] = {}
-        self._deviations: dict[str, torch.Tensor] = {}
+        self._of_class: dict[str, _Posteriors] = {}
 
     def fill(
         self,
@@ -443,7 +455,7 @@ class LatentCache:
 
         Raise UserError with every image that cannot be decoded.
         """
-        if class_id in self._indices:
+        if class_id in self._of_class:
             return
         scheduled = zip(rows.ravel().tolist(), flips.ravel().tolist(), strict=True)
         pairs = sorted(set(scheduled))
@@ -467,9 +479,8 @@ class LatentCache:
         if problems:
             hint = "Remove or replace these rows of the input dataset."
             raise UserError(list(problems)[:20], hint)
-        self._means[class_id] = torch.cat(means)
-        self._deviations[class_id] = torch.cat(deviations)
-        self._indices[class_id] = {pair: index for index, pair in enumerate(pairs)}
+        indices = {pair: index for index, pair in enumerate(pairs)}
+        self._of_class[class_id] = _Posteriors(indices, torch.cat(means), torch.cat(deviations))
 
     def of(
         self,
@@ -479,15 +490,14 @@ class LatentCache:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the mean and the deviation of n images, each float32 [n, channels, height,
         width]."""
-        indices = self._indices[class_id]
+        indices, means, deviations = self._of_class[class_id]
         pairs = zip(rows.tolist(), flips.tolist(), strict=True)
         chosen = torch.tensor([indices[pair] for pair in pairs])
-        return self._means[class_id][chosen], self._deviations[class_id][chosen]
+        return means[chosen], deviations[chosen]
 
     def drop(self, class_id: str) -> None:
         """Forget the images of a class whose token is learned."""
-        for cache in (self._indices, self._means, self._deviations):
-            cache.pop(class_id, None)
+        self._of_class.pop(class_id, None)
 
     def _encode(self, pixels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the posterior of images, uint8 [n, side, side, 3], as float32 on the CPU.

@@ -9,11 +9,17 @@ sums, tokens = captioner.log_likelihoods(image, ["a photo of a sandal in the sno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from counterfoil.models.captioners import of_chat, of_decoders
 from counterfoil.models.captioners.captioner import Captioner, CaptionerAbout, CaptionExample
 from counterfoil.models.messages import refusal
-from counterfoil.models.text_models import CAPTIONER_FILES, TextModelConfig, checked_captioner
+from counterfoil.models.text_models import (
+    CAPTIONER_FILES,
+    TextModelConfig,
+    checked_captioner,
+    load_text_model,
+)
 from counterfoil.models.transformers_files import ModelFiles, found_files
 
 __all__ = [
@@ -25,9 +31,10 @@ __all__ = [
     "load_captioner",
 ]
 
-# Maps a configuration's model type to a loader. Other image-to-text models of transformers are
-# loaded as chat models: they need a chat template, and only they take examples.
-CAPTIONER_KINDS: Mapping[str, Callable[[str, ModelFiles, TextModelConfig, str], Captioner]] = {
+# Maps a configuration's model type to a loader, which gets what `load_text_model` returns. Other
+# image-to-text models of transformers are loaded as chat models: they need a chat template, and
+# only they take examples.
+CAPTIONER_KINDS: Mapping[str, Callable[[dict[str, Any], TextModelConfig], Captioner]] = {
     "vision-encoder-decoder": of_decoders.load_of_two,
     "git": of_decoders.load_git,
     "blip": of_decoders.load_blip,
@@ -51,7 +58,8 @@ def load_captioner(name: str, device: str = "cpu") -> Captioner:
     """Load a trained captioner in eval mode. Raise UserError if it is no captioner, RunFailure if
     it is unavailable."""
     files, config = _configured(name)
-    return CAPTIONER_KINDS.get(config.model_type, of_chat.load)(name, files, config, device)
+    parts = load_text_model(name, files, config, device)
+    return CAPTIONER_KINDS.get(config.model_type, of_chat.load)(parts, config)
 
 
 def _configured(name: str) -> tuple[ModelFiles, TextModelConfig]:

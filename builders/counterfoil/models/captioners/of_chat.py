@@ -18,11 +18,10 @@ from counterfoil.models.text_models import (
     TextModelConfig,
     ends_of,
     files_alone,
-    load_text_model,
     never_of,
     render_chat,
 )
-from counterfoil.models.transformers_files import ModelFiles, input_key_of, quiet_transformers
+from counterfoil.models.transformers_files import input_key_of, quiet_transformers
 
 if TYPE_CHECKING:
     import torch
@@ -143,10 +142,11 @@ class _Read:
         return ids
 
 
-def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
+def load(parts: dict[str, Any], config: TextModelConfig) -> ChatCaptioner:
+    """Make a captioner. parts: from `load_text_model`."""
     from transformers import AutoProcessor
 
-    parts = load_text_model(name, files, config, device)
+    name = parts["name"]
     with files_alone(config) as folder, quiet_transformers():
         try:
             processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)

@@ -11,12 +11,10 @@ from counterfoil.models.captioners.captioner import Captioner, CaptionExample, S
 from counterfoil.models.text_models import (
     TextModelConfig,
     ends_of,
-    load_text_model,
     never_of,
     start_of,
 )
 from counterfoil.models.transformers_files import (
-    ModelFiles,
     image_processor_of,
     input_key_of,
     prepared_by,
@@ -74,8 +72,9 @@ def _captioner(
     ends: Sequence[Any],
     encoder: Any = None,
 ) -> DecoderCaptioner:
-    """Make a captioner. settings: those of its decoder. start, ends: the settings that may hold
-    their tokens' ids."""
+    """Make a captioner. parts: from `load_text_model`. settings: those of its decoder. start, ends:
+    the settings that may hold their tokens' ids. encoder: its configuration, if it is a model of
+    its own."""
     name = parts["name"]
     of_model = parts["module"].config if encoder is None else encoder
     first = start_of(name, *start)
@@ -83,7 +82,7 @@ def _captioner(
     longest = getattr(settings, "max_position_embeddings", None)
     if longest is not None and settings.model_type in _OFFSET_POSITIONS:
         longest -= (settings.pad_token_id or 0) + 1
-    processor = image_processor_of(name, config.processor, of_model)
+    processor = image_processor_of(name, config, of_model)
     return kind(
         **parts,
         ends=last,
@@ -111,10 +110,7 @@ class BlipCaptioner(DecoderCaptioner):
         )
 
 
-def load_blip(
-    name: str, files: ModelFiles, config: TextModelConfig, device: str
-) -> DecoderCaptioner:
-    parts = load_text_model(name, files, config, device)
+def load_blip(parts: dict[str, Any], config: TextModelConfig) -> DecoderCaptioner:
     settings = parts["module"].config.text_config
     # The start and end tokens of BLIP's own `generate`.
     return _captioner(
@@ -142,10 +138,7 @@ class GitCaptioner(DecoderCaptioner):
         ).logits
 
 
-def load_git(
-    name: str, files: ModelFiles, config: TextModelConfig, device: str
-) -> DecoderCaptioner:
-    parts = load_text_model(name, files, config, device)
+def load_git(parts: dict[str, Any], config: TextModelConfig) -> DecoderCaptioner:
     settings = parts["module"].config
     tokenizer = parts["tokenizer"]
     special = config.special
@@ -186,10 +179,7 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
         return ids
 
 
-def load_of_two(
-    name: str, files: ModelFiles, config: TextModelConfig, device: str
-) -> DecoderCaptioner:
-    parts = load_text_model(name, files, config, device)
+def load_of_two(parts: dict[str, Any], config: TextModelConfig) -> DecoderCaptioner:
     document = config.document
     decoder = document["decoder"]
     tokenizer = parts["tokenizer"]

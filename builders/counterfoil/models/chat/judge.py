@@ -128,12 +128,11 @@ def load_judge(name: str, *, base_url: str | None = None, device: str = "cpu") -
     of_hub.refuse_misnamed(name)
     in_process = name.startswith((TRANSFORMERS, LOCAL)) or is_local(name)
     if base_url is not None:
+        who = f"chat model '{name}'"
         if in_process:
-            who = f"chat model '{name}'"
             raise refusal("chat-server.in-process", who, base_url)
         problem = address_problem(base_url)
         if problem is not None:
-            who = f"chat model '{name}'"
             raise refusal("chat-server.address", who, problem)
         return ServedJudge(name, of_hub.load(name, base_url, device))
     if not in_process:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 # Share of the largest sum of magnitudes. Rounding of float32 sums is far below it, and other heads
 # are far above it.
 TOLERANCE = 2e-5
-# The files of a mended model. A folder with any other file is never replaced.
-MENDED_FILES = ("config.json", "model.safetensors", "mended.json", "README.md")
+# The files of a mended model, in the order of their removal: mended.json last, to resume a killed
+# removal. A folder with any other file is never replaced.
+MENDED_FILES = ("config.json", "model.safetensors", "README.md", "mended.json")
 _BEFORE = "before"  # the old model, while the new one takes its place
 _ROWS_AT_ONCE = 4096
 _PROBES = 2
@@ -129,13 +130,12 @@ def write_with_head(
     there, or if the head has another shape or numbers that are not finite. Raise RunFailure for a
     disk error or a failed check.
     """
+    where = f"model {classifier.name!r}"
     if not isinstance(classifier, of_timm.TimmClassifier):
-        where = f"model {classifier.name!r}"
         raise refusal("unmendable-model.saved", where)
     layer = _single_linear(classifier)
     expected = tuple(layer.weight.shape)
     if expected != head.weight.shape:
-        where = f"model {classifier.name!r}"
         raise refusal(
             "unmendable-model.shape",
             where,
@@ -143,7 +143,6 @@ def write_with_head(
             expected,
         )
     if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
-        where = f"model {classifier.name!r}"
         raise refusal("unmendable-model.finite", where)
     folder = folder.absolute()
     refuse_another_folder(folder)
@@ -163,7 +162,6 @@ def write_with_head(
             loaded = of_timm.load(f"local-dir:{made}")  # as a user loads it
             same_input = loaded.input_key == classifier.input_key
             if not same_input or loaded.label_names != classifier.label_names:
-                where = f"model {classifier.name!r}"
                 raise failure("unmendable-model.prepared", where)
             refuse_other_logits(classifier.name, head, *_probed(loaded, "cpu"))
             if folder.exists():
@@ -259,8 +257,7 @@ def remove_mended(folder: Path) -> None:
         return
     refuse_another_folder(folder)
     try:
-        # mended.json last, to resume a killed removal
-        for name in sorted(MENDED_FILES, key="mended.json".__eq__):
+        for name in MENDED_FILES:
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
     except OSError as error:

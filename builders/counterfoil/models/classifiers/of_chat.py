@@ -224,12 +224,11 @@ def class_scores(choice: Choice, order: Sequence[int]) -> Floats:
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     """Return the model's outputs, the classes and one more. No server is contacted."""
+    where = f"model {name!r}"
     model, address = chat_parts(name)
     if not classes:
-        where = f"model {name!r}"
         raise refusal("unmatched-classes.none", where)
     if len(classes) > MOST_CLASSES:
-        where = f"model {name!r}"
         raise refusal(
             "unmatched-classes.many",
             where,
@@ -239,7 +238,6 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     outputs = _names(classes)
     alike = repeated_words(outputs) if len(outputs) > len(_LETTERS) else []
     if alike:
-        where = f"model {name!r}"
         raise refusal("unmatched-classes.alike", where, alike)
     architecture = model
     if address is not None:
@@ -249,7 +247,6 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     elif model.startswith(TRANSFORMERS) or is_local(model):
         architecture = describe_captioner(model.removeprefix(TRANSFORMERS)).architecture
     else:
-        where = f"model {name!r}"
         raise refusal("chat-server.classifier", where)
     count = len(outputs) + 1
     names = (*outputs, ANOTHER)

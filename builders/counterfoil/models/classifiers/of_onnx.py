@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 
-from counterfoil.arrays import Floats32
+from counterfoil.arrays import Floats, Floats32
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import (
     TimmDocument,
@@ -41,13 +41,12 @@ from counterfoil.models.config_files import (
 from counterfoil.models.messages import refusal
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph, refuse_vast_input
-from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
+from counterfoil.models.score_scale import as_logits, network_scale
 from counterfoil.models.transformers_files import (
     as_configuration,
     image_processor_of,
     input_key_of,
     prepared_by,
-    quiet_transformers,
 )
 from counterfoil.recipe.names import ONNX
 from counterfoil.regular_files import named_path
@@ -150,23 +149,16 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
         shapes,
         len(probe),
     )
-    evidence = ScaleEvidence()
-    scores = outputs[output]
-    evidence.add(scores.astype(np.float64))
-    for strength in _STRENGTHS:
-        if evidence.scale(network=True) == "logits":
-            break  # else logits may be between 0 and 1, or add up, by chance
-        stronger = np.float32(strength) * probe[:, :, ::-1]
-        images = np.ascontiguousarray(stronger)
-        answers = _run(
-            session,
-            images,
-            batch,
-            [output],
-        )
-        scores = answers[output]
-        evidence.add(scores.astype(np.float64))
-    scale = evidence.scale(network=True)
+
+    def scores_of_noise() -> Iterator[Floats]:
+        yield outputs[output].astype(np.float64)
+        for strength in _STRENGTHS:
+            stronger = np.float32(strength) * probe[:, :, ::-1]
+            images = np.ascontiguousarray(stronger)
+            answers = _run(session, images, batch, [output])
+            yield answers[output].astype(np.float64)
+
+    scale, note = network_scale(scores_of_noise())
     input_key = deployed.input_key
     if OUTPUT in deployed.document:
         input_key += f" {output}"
@@ -182,7 +174,7 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
         processor=deployed.processor,
         batch=batch,
         score_scale=scale,
-        read="" if scale == "logits" else scale_note(scale, evidence),
+        read=note,
     )
 
 
@@ -197,6 +189,7 @@ def _output_of(
 
     shapes: of each output for so many images. Raise UserError if no output fits, or several do.
     """
+    where = f"model {name!r}"
     wanted = [images, deployed.facts.num_classes]
     named_output = deployed.document.get(OUTPUT)
     fitting = []
@@ -207,7 +200,6 @@ def _output_of(
         return fitting[0]
     if fitting:
         first = json.dumps(fitting[0])
-        where = f"model {name!r}"
         raise refusal(
             "unfit-model.outputs",
             where,
@@ -216,7 +208,6 @@ def _output_of(
         )
     given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
     called = "" if named_output is None else f" called {shown_setting(named_output)}"
-    where = f"model {name!r}"
     raise refusal(
         "unfit-model.graph-scores",
         where,
@@ -231,9 +222,9 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     """Read the configuration beside a graph. Raise UserError with all problems. kind: used for
     transformers' files."""
     refuse_elsewhere(name, "model")
+    where = f"model {name!r}"
     given = name.removeprefix(ONNX)
     if not given.strip():
-        where = f"model {name!r}"
         raise refusal("unknown-model.onnx", where)
     path = named_path(given)
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
@@ -241,7 +232,6 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         what = f"no file {path}"
         if path.is_dir():
             what = f"{len(files)} files *.onnx in {path}"
-        where = f"model {name!r}"
         raise refusal("missing-model-file.onnx", where, what)
     file = files[0]
     folder = file.parent
@@ -249,7 +239,6 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         sentence = "missing-model-file.deployed"
         if kind.what == "detector":
             sentence = "missing-model-file.detector"
-        where = f"model {name!r}"
         raise refusal(
             sentence,
             where,
@@ -280,9 +269,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
             settings=data_config,
         )
     config = checked_transformers(name, folder, kind)
-    with quiet_transformers():
-        described = as_configuration(name, config.model_type, config.document)
-    processor = image_processor_of(name, config.processor, described)
+    processor = image_processor_of(name, config, as_configuration(name, config))
     labels = config.label_names
     return Deployed(
         file=file,

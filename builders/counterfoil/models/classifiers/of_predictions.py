@@ -706,6 +706,7 @@ class _Described:
     columns: PredictionColumns
     facts: ClassifierFacts
     counts: Mapping[str, int]
+    """The number of lines of each answer, if a column holds the answers."""
     labels: ReadLabels | None
 
     @classmethod
@@ -713,25 +714,21 @@ class _Described:
         path = named_path(name.removeprefix(PREDICTIONS))
         table = open_table(path, f"model {name!r}", KEYS)
         columns = read_columns(table, classes)
-        kind = (name, str(table.path), "predictions")
-        if columns.answer is None:
-            facts = ClassifierFacts(*kind, len(columns.outputs), columns.outputs)
-            return cls(
-                table,
-                columns,
-                facts,
-                {},
-                None,
-            )
-        counts = _counts(table, columns)
-        labels = read_labels(counts, columns.answer, classes, f"{table.who}: {table.path}")
-        outputs = (*unique_output_names(classes), ANOTHER)
+        outputs = columns.outputs
+        counts: Mapping[str, int] = {}
+        labels = None
+        if columns.answer is not None:
+            outputs = (*unique_output_names(classes), ANOTHER)
+            counts = _counts(table, columns)
+            labels = read_labels(counts, columns.answer, classes, f"{table.who}: {table.path}")
         facts = ClassifierFacts(
-            *kind,
+            name,
+            str(table.path),
+            "predictions",
             len(outputs),
             outputs,
-            most_ranked=1,
-            of_classes=True,
+            most_ranked=None if labels is None else 1,
+            of_classes=labels is not None,
         )
         return cls(
             table,

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
+from counterfoil.arrays import Floats
 from counterfoil.errors import CounterfoilError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
 from counterfoil.models.loading_errors import error_line
 from counterfoil.models.messages import failure, refusal
 from counterfoil.models.names import usable_name
-from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
+from counterfoil.models.score_scale import as_logits, network_scale
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import PYTHON
 from counterfoil.recipe.prompts import RecipeClass
@@ -154,11 +155,10 @@ def classifier_of(
     other modules without a transform, and for objects that cannot be called or give no scores.
     Raise RunFailure if the callable fails.
     """
+    where = f"model {name!r}"
     if not callable(model):
-        where = f"model {name!r}"
         raise refusal("invalid-callable.model", where, type(model).__name__)
     if transform is not None and not callable(transform):
-        where = f"model {name!r}"
         raise refusal("invalid-callable.no-function", where, type(transform).__name__)
     prepare, home, described = _described(name, model, transform)
     # Without a version, only the same object counts as the same transform.
@@ -179,28 +179,24 @@ def classifier_of(
     tensor = first.transform()(image)
     scores = _scores_of(first.name, first.model, tensor[None], first.home)
     if scores.ndim != 2 or len(scores) != 1 or scores.shape[1] < 1:
-        where = f"model {first.name!r}"
         raise refusal("invalid-callable.shape", where, list(scores.shape))
     outputs = int(scores.shape[1])
     names = _names_of(name, model, outputs)
-    evidence = ScaleEvidence()
-    evidence.add(scores.double().numpy())
-    for another in islice(more, _MOST_TRIED):
-        if evidence.scale(network=True) == "logits":
-            break  # else logits may be between 0 and 1, or add up, by chance
-        prepared = first.transform()(another)
-        scores = _scores_of(name, model, prepared[None], first.home)
-        evidence.add(scores.double().numpy())
-    scale = evidence.scale(network=True)
-    read = "" if scale == "logits" else scale_note(scale, evidence)
-    shape = tuple(tensor.shape)
+
+    def scores_of_images() -> Iterator[Floats]:
+        yield scores.double().numpy()
+        for another in islice(more, _MOST_TRIED):
+            prepared = first.transform()(another)
+            yield _scores_of(name, model, prepared[None], first.home).double().numpy()
+
+    scale, note = network_scale(scores_of_images())
     classifier = replace(
         first,
         num_classes=outputs,
         label_names=names,
-        shape=shape,
+        shape=tuple(tensor.shape),
         score_scale=scale,
-        read=read,
+        read=note,
     )
     facts = ClassifierFacts(
         name,
@@ -275,6 +271,7 @@ def _scores_of(
 ) -> torch.Tensor:
     import torch
 
+    where = f"model {name!r}"
     module = _as_module(model)
     try:
         if module is None:
@@ -289,7 +286,6 @@ def _scores_of(
     except (Exception, SystemExit) as error:  # the person's own code
         shape = list(batch.shape)
         reason = _error_line(error)
-        where = f"model {name!r}"
         raise failure("failed-model.batch", where, shape, reason=reason) from error
     scores = getattr(output, "logits", output)
     try:
@@ -308,11 +304,9 @@ def _scores_of(
     except (TypeError, ValueError, RuntimeError) as error:
         given = type(scores).__name__
         reason = error_line(error)
-        where = f"model {name!r}"
         raise refusal("invalid-callable.scores", where, given, reason=reason) from error
     beyond = whole.isfinite() & ~single.isfinite()
     if beyond.any():
-        where = f"model {name!r}"
         raise refusal("invalid-callable.large", where, whole[beyond][0].item())
     if (whole.double() != single.double()).any():
         return whole  # ranks are taken of these numbers, and float32 would lose digits
@@ -388,16 +382,15 @@ def import_model(name: str) -> tuple[Any, Any]:
     transform. Other functions are models themselves. Raise UserError if the import fails,
     RunFailure if the function fails.
     """
+    where = f"model {name!r}"
     parts = _CODE.fullmatch(name.removeprefix(PYTHON))
     if parts is None:
-        where = f"model {name!r}"
         raise refusal("unknown-model.code", where)
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
         module = importlib.import_module(parts["module"])
     except (Exception, SystemExit) as error:  # the person's own code
-        where = f"model {name!r}"
         raise refusal(
             "invalid-callable.import",
             where,
@@ -414,7 +407,6 @@ def import_model(name: str) -> tuple[Any, Any]:
         sentence = "invalid-callable.unknown"
         if function is not None:
             sentence = "invalid-callable.value"
-        where = f"model {name!r}"
         raise refusal(
             sentence,
             where,
@@ -437,7 +429,6 @@ def import_model(name: str) -> tuple[Any, Any]:
         made = function()
     except (Exception, SystemExit) as error:
         reason = _error_line(error)
-        where = f"model {name!r}"
         raise failure("failed-model.function", where, parts["name"], reason=reason) from error
     return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
 

@@ -180,6 +180,7 @@ class _TimmFiles:
 
 
 def _locate(name: str) -> _TimmFiles:
+    where = f"model {name!r}"
     folder = local_folder(name)
     resolved = resolve_name(name) if folder is None else f"local-dir:{folder}"
     source, _, identifier = resolved.partition(":")
@@ -187,7 +188,6 @@ def _locate(name: str) -> _TimmFiles:
     if folder is not None:
         file = folder / "config.json"
         if not file.exists():
-            where = f"model {name!r}"
             raise refusal(
                 "missing-model-file.config",
                 where,
@@ -204,41 +204,34 @@ def _locate(name: str) -> _TimmFiles:
         fetch = partial(hf_hub_download, repository, "config.json", revision=commit)
         file = Path(while_loading(name, fetch))
     elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
-        where = f"model {name!r}"
         raise refusal("unknown-model.folder", where, name)
     elif "/" in resolved:
-        where = f"model {name!r}"
         raise refusal("unknown-model.slash", where, name)
     else:
-        import timm
-
-        architecture = resolved.partition(".")[0]
-        if not timm.is_model(architecture):
-            known = timm.list_models(pretrained=True) + timm.list_models()
-            where = f"model {name!r}"
-            raise refusal("unknown-model.timm", where, resolved, known)
-        tags = timm.list_models(f"{architecture}.*", pretrained=True)
-        if not tags:
-            where = f"model {name!r}"
-            raise refusal("unknown-model.untrained", where, architecture)
-        if "." in resolved and resolved not in tags:
-            where = f"model {name!r}"
-            raise refusal("unknown-model.tag", where, resolved, tags)
-        listed = timm.get_pretrained_cfg(resolved)
-        if listed is None or not listed.num_classes:
-            where = f"model {name!r}"
-            raise refusal("unfit-model.headless", where)
-        facts = ClassifierFacts(
-            name,
-            resolved,
-            architecture,
-            int(listed.num_classes),
-            None,
-        )
-        return _TimmFiles(facts)
+        return _TimmFiles(_listed_by_timm(name, resolved))
     config = checked_config(name, read_config(file, name))
     facts = config.facts(name, resolved)
     return _TimmFiles(facts, config, file.parent, repository)
+
+
+def _listed_by_timm(name: str, resolved: str) -> ClassifierFacts:
+    """Return the facts of a model of timm's own list. UserError if the list has no such weights."""
+    import timm
+
+    where = f"model {name!r}"
+    architecture = resolved.partition(".")[0]
+    if not timm.is_model(architecture):
+        known = timm.list_models(pretrained=True) + timm.list_models()
+        raise refusal("unknown-model.timm", where, resolved, known)
+    tags = timm.list_models(f"{architecture}.*", pretrained=True)
+    if not tags:
+        raise refusal("unknown-model.untrained", where, architecture)
+    if "." in resolved and resolved not in tags:
+        raise refusal("unknown-model.tag", where, resolved, tags)
+    listed = timm.get_pretrained_cfg(resolved)
+    if listed is None or not listed.num_classes:
+        raise refusal("unfit-model.headless", where)
+    return ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None)
 
 
 def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
@@ -561,8 +554,11 @@ def _expected_value(value: Any, depth: int = 2) -> str | None:
     if isinstance(value, list) and depth:
         if len(value) > _LONGEST_LIST:
             return f"a list of at most {_LONGEST_LIST} values"
-        wanted = (_expected_value(item, depth - 1) for item in value)
-        return next(filter(None, wanted), None)
+        for item in value:
+            wanted = _expected_value(item, depth - 1)
+            if wanted is not None:
+                return wanted
+        return None
     return "a number, a text, true, false, or a short list of these"
 
 

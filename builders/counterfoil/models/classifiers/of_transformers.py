@@ -38,12 +38,11 @@ from counterfoil.models.config_files import (
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.messages import refusal
 from counterfoil.models.transformers_files import (
-    as_configuration,
+    CheckedConfig,
     found_files,
     image_processor_of,
     input_key_of,
     prepared_by,
-    quiet_transformers,
     trained_module,
 )
 from counterfoil.models.weights_files import prefix_note
@@ -51,7 +50,6 @@ from counterfoil.recipe.names import TRANSFORMERS
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
     from counterfoil.recipe.prompts import RecipeClass
 
@@ -120,15 +118,10 @@ class TransformersDocument(Foreign):
 
 
 @dataclass(frozen=True)
-class TransformersConfig:
-    """A checked configuration. `document` and `processor` hold plain values and go to transformers
-    unchanged."""
+class TransformersConfig(CheckedConfig):
+    """The checked configuration of a model with named outputs."""
 
-    model_type: str
-    architecture: str
     label_names: tuple[str, ...]
-    document: dict[str, Any]
-    processor: dict[str, Any]
 
     def text(self) -> str:
         """Return the part of the configuration that decides the answers, as canonical JSON without
@@ -266,19 +259,9 @@ def load_transformers(name: str, device: str, kind: ModelKind) -> tuple[dict[str
     """
     files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
     config = checked_transformers(name, files.folder, kind)
-
-    def trained() -> tuple[nn.Module, str]:
-        import transformers
-
-        with quiet_transformers():
-            described = as_configuration(name, config.model_type, config.document)
-        built = getattr(transformers, config.architecture)
-        module, prefix = trained_module(name, files, built, described)
-        if getattr(module, "main_input_name", None) != "pixel_values":
-            where = f"model {name!r}"
-            raise refusal("unfit-model.inputs", where, config.architecture)
-        return module, prefix
-
-    module, prefix = while_loading(name, trained)
-    processor = image_processor_of(name, config.processor, module.config)
+    module, prefix = while_loading(name, lambda: trained_module(name, files, config))
+    if getattr(module, "main_input_name", None) != "pixel_values":
+        where = f"model {name!r}"
+        raise refusal("unfit-model.inputs", where, config.architecture)
+    processor = image_processor_of(name, config, module.config)
     return config.fields(name, module, device), processor, prefix

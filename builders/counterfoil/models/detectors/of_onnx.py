@@ -166,11 +166,10 @@ def open_whole(name: str, device: str, kind: ModelKind) -> tuple[Deployed, Graph
     """
     deployed = deployed_graph(name, kind)
     facts = deployed.facts
+    where = f"model {name!r}"
     if facts.label_names is None:
-        where = f"model {name!r}"
         raise refusal("invalid-config.label-names", where)
     if not only_resizes(deployed.settings):
-        where = f"model {name!r}"
         raise refusal("invalid-config.crops", where)
     session, sha256 = open_graph(name, deployed.file, device)
     fields = {

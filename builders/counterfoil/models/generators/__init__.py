@@ -58,8 +58,10 @@ def why_no_family(pipeline: str) -> str | None:
 
 @cache
 def _family_or_reason(pipeline: str) -> Family | str:
-    named = next((family for family in FAMILIES if pipeline in family.pipelines), None)
-    return any_family(pipeline) if named is None else named
+    for family in FAMILIES:
+        if pipeline in family.pipelines:
+            return family
+    return any_family(pipeline)
 
 
 def known_families() -> str:

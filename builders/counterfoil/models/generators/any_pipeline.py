@@ -48,9 +48,8 @@ def any_family(pipeline: str) -> Family | str:
     taken = inspect.signature(pipeline_class.__call__).parameters
     lacking = [name for name in _NEEDED if name not in taken]
     if lacking or _NO_PICTURES.search(pipeline):
-        return "which draws no image from a prompt" + (
-            f" (its call takes no {lacking[0]})" if lacking else ""
-        )
+        why = f" (its call takes no {lacking[0]})" if lacking else ""
+        return f"which draws no image from a prompt{why}"
     edits = pipeline in _DRAW_WITHOUT_IMAGE
     others = [
         name

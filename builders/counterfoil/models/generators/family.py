@@ -44,16 +44,7 @@ def square(side: int) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Family:
     """Pipelines of diffusers that are driven alike. None means that the family does not support a
-    feature.
-
-    Prompts.
-
-    Guidance.
-
-    Sizes.
-
-    Other features.
-    """
+    feature."""
 
     name: str
     """The family's name for people."""
@@ -128,11 +119,11 @@ class Family:
     def as_named(self) -> bool:
         return self.takes == "every" or self.prompts == "plain"
 
-    def guided(self, guidance: float, options: Mapping[str, Any] | None = None) -> bool:
+    def guided(self, guidance: float, options: Mapping[str, Any]) -> bool:
         """Return whether guidance draws with the negative prompt too, by a recipe's guidance or
         options."""
         if self.led_by is not None:
-            value = (options or {}).get(self.led_by)
+            value = options.get(self.led_by)
             guidance = value if isinstance(value, int | float) else 0.0
         return guidance > self.above
 

@@ -82,7 +82,8 @@ def load(name: str, device: str) -> TransformersSegmenter:
     """
     fields, processor, _ = load_transformers(name, device, SEGMENTERS)
     settings = processor.to_dict()
-    if partial := [key for key in _PARTIAL if settings.get(key)]:
+    partial = [key for key in _PARTIAL if settings.get(key)]
+    if partial:
         where = f"model {name!r}"
         raise refusal("invalid-config.partial", where, " and ".join(partial))
     del fields["num_classes"]
