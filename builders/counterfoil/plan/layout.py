@@ -49,19 +49,14 @@ class RowTable:
         return cls(rows, chosen_rows_csv(rows, kind))
 
     @classmethod
-    def read(
-        cls,
-        content: bytes,
-        file: str,
-        kind: ChosenKind,
-    ) -> RowTable:
+    def read(cls, content: bytes, file: str, kind: ChosenKind) -> RowTable:
         """Read a table from the content of a file. Raise UserError with every invalid line."""
         return cls(read_chosen_rows(content, file, kind), content)
 
     def cell(self, shift: str, class_id: str) -> Sequence[PoolRow]:
         """Return the rows of a cell in order of index. Raise KeyError if the cell has no rows."""
-        cell = (shift, class_id)
-        return self.rows[cell if cell in self.rows else (None, class_id)]
+        rows = self.rows.get((shift, class_id))
+        return self.rows[None, class_id] if rows is None else rows
 
     @property
     def sha256(self) -> str:
@@ -161,14 +156,9 @@ class PlanPart:
     @classmethod
     def given(cls, shards: str | tuple[int, int]) -> PlanPart:
         """Parse a part such as `3/16` or (3, 16). Raise UserError for any other form."""
-        text = shards
-        if not isinstance(text, str):
-            text = "/".join(map(str, text))
+        text = shards if isinstance(shards, str) else "/".join(map(str, shards))
         match = _FORM.fullmatch(text)
-        number = of = 0
-        if match:
-            number = int(match[1])
-            of = int(match[2])
+        number, of = map(int, match.groups()) if match else (0, 0)
         if not 1 <= number <= of:
             raise UserError(
                 f"shards: found '{text[:80]}', expected K/N with K from 1 to N",
@@ -391,13 +381,13 @@ class Plan:
         The largest cell of the group decides how many cells fit into `rows_per_shard` rows.
         """
         ends = tuple(accumulate(len(shift.class_labels) for shift in shifts))
-        most = max(shift.candidates for shift in shifts)
-        if self.recipe.generator.get("rows") is not None:
-            most = 0
-            for shift in shifts:
-                for label in shift.class_labels:
-                    most = max(most, self._candidates(shift, label))
-        cells_per_shard = self.recipe.output.rows_per_shard // max(1, most)
+        most = 1
+        for shift in shifts:
+            sizes = [shift.candidates]
+            if self.recipe.generator.get("rows") is not None:
+                sizes = [self._candidates(shift, label) for label in shift.class_labels]
+            most = max([most, *sizes])
+        cells_per_shard = self.recipe.output.rows_per_shard // most
         return _Group(name, tuple(shifts), ends, max(1, cells_per_shard))
 
     @property
@@ -571,9 +561,10 @@ class Plan:
 
     def _cell(self, group: _Group, position: int) -> Cell:
         """Return the cell at a position in its group."""
-        at = bisect_right(group.ends, position)
-        shift = group.shifts[at]
-        label = shift.class_labels[position - group.ends[at]]  # counted from the end
+        number = bisect_right(group.ends, position)
+        shift = group.shifts[number]
+        start = group.ends[number] - len(shift.class_labels)
+        label = shift.class_labels[position - start]
         candidates = self._candidates(shift, label)
         return Cell(shift.name, label, group.name, candidates, shift.accepted)
 
@@ -582,11 +573,8 @@ class Plan:
         set."""
         rows: Sequence[object] | None = self._rows(shift, label)
         if self.table is not None and self.counts:
-            class_id = self.class_of(label).id
-            rows = self.table.cell(shift.name, class_id)
-        if rows is None:
-            return shift.candidates
-        return min(shift.candidates, len(rows))
+            rows = self.table.cell(shift.name, self.class_of(label).id)
+        return shift.candidates if rows is None else min(shift.candidates, len(rows))
 
     def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:
         """Return the rows that the recipe lists for a cell, or None if the recipe lists no rows."""
@@ -604,10 +592,11 @@ class Plan:
     def _shard(self, position: int) -> Shard:
         which = bisect_right(self._ends, position)
         group = self._groups[which]
-        number = position - self._ends[which] + group.n_shards
+        start = self._ends[which] - group.n_shards
+        number = position - start
         first = number * group.cells_per_shard
-        last = min(first + group.cells_per_shard, group.n_cells)
-        cells = [self._cell(group, position) for position in range(first, last)]
+        end = min(first + group.cells_per_shard, group.n_cells)
+        cells = [self._cell(group, cell) for cell in range(first, end)]
         return Shard(group.name, number, group.n_shards, tuple(cells))
 
 

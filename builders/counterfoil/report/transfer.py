@@ -161,18 +161,10 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
     by_model = Table.of(caption, columns, shown)
     tables = [by_model.without_empty()]
     if len(transfer.shifts) > 1:
-        head = [
-            TableColumn("shift", "shift"),
-            "images",
-            "captions",
-        ]
+        head = [TableColumn("shift", "shift"), "images", "captions"]
         rows_of_shifts = []
         for shift in transfer.shifts:
-            key = {
-                "group": shift.name,
-                "against": transfer.judge,
-                "at": TOP1,
-            }
+            key = {"group": shift.name, "against": transfer.judge, "at": TOP1}
             numbers = [rows.one(TRANSFER, model=model.name, **key) for model in models]
             known = next(filter(None, numbers), None)
             counts = (0, 0)
@@ -206,7 +198,8 @@ def kept_words(transfer: Transfer) -> str:
     by_rule = ""
     if failures:
         by_rule = f", by the failure rule {format_list(failures, last='or')}"
-    images = f"{format_count(transfer.images, 'image')} of {format_count(transfer.captions, 'caption')} were kept"
+    captions = format_count(transfer.captions, "caption")
+    images = f"{format_count(transfer.images, 'image')} of {captions} were kept"
     if rules == [(1, 1)]:
         text = f"{images} because {transfer.judge} gets them wrong{by_rule}."
     else:
@@ -322,15 +315,10 @@ def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.transfer:
         return None
-    judges = results.transfer[:MOST_JUDGES]
-    parts = [
-        (
-            judge,
-            f"{kept_words(judge)} {found_words(judge, results)}",
-            transfer_tables(judge, results),
-        )
-        for judge in judges
-    ]
+    parts = []
+    for judge in results.transfer[:MOST_JUDGES]:
+        words = f"{kept_words(judge)} {found_words(judge, results)}"
+        parts.append((judge, words, transfer_tables(judge, results)))
     return ReportSection(
         title="Transfer",
         template="report-transfer.html.j2",
