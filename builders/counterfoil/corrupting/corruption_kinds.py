@@ -739,7 +739,7 @@ def frost(
     left, share, step = constants
     pane = _pane(picture, step)
     haze = _cloud(pane, 2.0, numbers)
-    drawn = _feathers(*pane.shape, feathers, barbs)
+    drawn = _feathers(pane, feathers, barbs)
     ice = 0.4 + 0.36 * haze + 0.75 * drawn * (0.3 + 0.7 * haze)
     sampled = ice[step // 2 :: step, step // 2 :: step]
     height, width = picture.shape[:2]
@@ -758,12 +758,13 @@ def _pane(picture: Array, step: int) -> Array:
     return np.broadcast_to(np.float64(0), sides)
 
 
-def _feathers(height: int, width: int, feathers: Array, barbs: Array) -> Array:
-    """Draw feathers of ice, levels from 0 to 1, [height, width].
+def _feathers(pane: Array, feathers: Array, barbs: Array) -> Array:
+    """Draw feathers of ice, levels from 0 to 1, in the size of the pane.
 
     Each feather is a bent rib with barbs on both sides. The barbs shorten towards the tip of the
     rib.
     """
+    height, width = pane.shape
     side = min(height, width)
     # The canvas is finer than the picture, but a strip must not make it too large.
     wanted = max(2, math.ceil(_DRAWN_SIDE / side))

@@ -514,7 +514,10 @@ def texts_at(recipe: Any, *dotted_keys: str) -> Iterator[tuple[Any, Any]]:
         containers: list[Any] = [recipe]
         *parts, last = dotted_key.split(".")
         for part in parts:
-            containers = [values[key] for values in containers for key in _keys(values, part)]
+            inside: list[Any] = []
+            for values in containers:
+                inside += [values[key] for key in _keys(values, part)]
+            containers = inside
         for values in containers:
             for key in _keys(values, last):
                 if isinstance(values[key], str):
