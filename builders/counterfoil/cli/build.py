@@ -155,8 +155,18 @@ def _as_json(result: BuildResult) -> dict[str, Any]:
     from counterfoil.building.regenerate_dataset import Regeneration
 
     document = {
-        **fields_of(result, "directory", "candidates", "accepted"),
-        **fields_of(result, "shards", "shards_made", "images_made"),
+        **fields_of(
+            result,
+            "directory",
+            "candidates",
+            "accepted",
+        ),
+        **fields_of(
+            result,
+            "shards",
+            "shards_made",
+            "images_made",
+        ),
         "seconds": round(result.seconds, 3),
         **fields_of(result, "manifest_sha256", "counts"),
     }
@@ -334,8 +344,9 @@ def _compared_lines(comparison: Comparison | None) -> list[str]:
         lines.append(f"{rows.decisions} candidates of these shards have another screening result.")
         changed = []
         for row in rows.changed:
-            there = row.there or "absent"
-            changed.append(f"{row.key}: {there} in the original, {row.here or 'absent'} here")
+            original = row.there or "absent"
+            rebuilt = row.here or "absent"
+            changed.append(f"{row.key}: {original} in the original, {rebuilt} here")
         lines += _listed(changed)
     if comparison.left_out:
         lines += ["Not compared:", *_listed(comparison.left_out)]

@@ -54,18 +54,30 @@ def calibrate(given: Given) -> None:
     before = partial(_ask, dataset, given.get("--yes"))
     options = given.made(RecutOptions, "--apply", "writes no page", "--yes", before=before)
     if options.in_place == (options.out is not None):
-        found = "both" if options.in_place else "neither"
+        named = "both" if options.in_place else "neither"
         raise UserError(
             "--apply FILE needs either --out NEW (a new directory for the re-cut dataset) or"
-            f" --in-place (which changes {dataset} itself); found {found}"
+            f" --in-place (which changes {dataset} itself); found {named}"
         )
     print_note(f"{dataset}: applying the thresholds of {file}")
     from counterfoil.reviewing.recut_dataset import recut
 
     result = recut(**vars(options))
     if given.json:
-        document = fields_of(result, "directory", "candidates", "accepted", "shards")
-        document |= fields_of(result, "images_dropped", "changed", "manifest_sha256", "counts")
+        document = fields_of(
+            result,
+            "directory",
+            "candidates",
+            "accepted",
+            "shards",
+        )
+        document |= fields_of(
+            result,
+            "images_dropped",
+            "changed",
+            "manifest_sha256",
+            "counts",
+        )
         print_json(document | warnings_as_json(result))
     else:
         print_counts(result.counts)

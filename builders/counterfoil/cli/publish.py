@@ -211,12 +211,25 @@ def _as_json(done: Publication | PublishedModel) -> dict[str, Any]:
     from counterfoil.publishing.publish_dataset import Publication
 
     changes = done.preview.changes
-    names = ["repo", "url", "branch", "commit", "commits", "private", "tag"]
+    names = [
+        "repo",
+        "url",
+        "branch",
+        "commit",
+        "commits",
+        "private",
+        "tag",
+    ]
     if isinstance(done, Publication):
         names.append("pull_request")
         more = fields_of(done, "configs_loaded")
     else:
-        more = fields_of(done.metadata, "license", "base_model", "datasets")
+        more = fields_of(
+            done.metadata,
+            "license",
+            "base_model",
+            "datasets",
+        )
     return {
         **fields_of(done, *names),
         "files": done.files,

@@ -283,7 +283,14 @@ def _check_as_json(
         "exact": exact,
         "shards": plan.n_shards,
         "groups": list(plan.groups),
-        **fields_of(cost, "files", "bytes", "seconds", "start_up_seconds", "total_seconds"),
+        **fields_of(
+            cost,
+            "files",
+            "bytes",
+            "seconds",
+            "start_up_seconds",
+            "total_seconds",
+        ),
         **fields_of(cost, "images_per_second", "assumptions"),
         "shifts": shifts,
     }

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from counterfoil.arrays import Array
 from counterfoil.lab import scenery
-from counterfoil.lab.portable import portable_blur
+from counterfoil.lab.portable import Array, portable_blur
 from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of
 from counterfoil.lab.vocabulary import CLASSES, COLOURS, PATTERNS
 from counterfoil.lab.world import cut_out, dress, load_garments, put_on

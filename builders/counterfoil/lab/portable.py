@@ -8,13 +8,15 @@ error.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 # computes by Horner's rule, from the highest power on
 from numpy.polynomial.polynomial import polyval
 from numpy.typing import ArrayLike, NDArray
+
+Array: TypeAlias = np.ndarray
 
 # π/2 and log 2 in parts; whole multiples of the first part, which has few bits, are exact (Cody and
 # Waite 1980).

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from counterfoil.arrays import Array
-from counterfoil.lab.portable import cosine, exponential, portable_blur, power, sine, uniform
+from counterfoil.lab.portable import Array, cosine, exponential, portable_blur, power, sine, uniform
 
 SIDE = 64
 VARIANTS = 48

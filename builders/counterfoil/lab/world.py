@@ -17,9 +17,8 @@ import numpy as np
 from PIL import Image, ImageOps
 from scipy import ndimage
 
-from counterfoil.arrays import Array
 from counterfoil.lab import scenery
-from counterfoil.lab.portable import cosine, portable_blur, power, sine
+from counterfoil.lab.portable import Array, cosine, portable_blur, power, sine
 from counterfoil.lab.scenery import COLUMN_OF_PIXEL, ROW_OF_PIXEL, SIDE, rgb
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
 

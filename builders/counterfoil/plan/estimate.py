@@ -6,7 +6,7 @@ For quotas of images that classifiers get wrong, also estimate the number of can
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from urllib.parse import urlsplit
 
@@ -39,9 +39,16 @@ _PUBLISHED_SD2 = RenderingRate(
 )
 
 
-def _on_an_a100(images_per_second: float, steps: int, source: str) -> RenderingRate:
-    known = f"as published for one A100 at that size ({source})"
-    return RenderingRate(images_per_second, steps, known)
+def _on_an_a100(
+    images_per_second: float,
+    steps: int,
+    source: str,
+) -> RenderingRate:
+    return RenderingRate(
+        images_per_second,
+        steps,
+        f"as published for one A100 at that size ({source})",
+    )
 
 
 # Rates with the source `_SANA` are from the table in the README of NVlabs/Sana of November 2024.
@@ -200,8 +207,10 @@ def estimate(
     side, about_size = _side(recipe, own_side)
     image_bytes = round(side**2 * _bytes_per_pixel(recipe))
     rate, about_rate = _rate(recipe, images_per_second, side)
-    paired = [shift for shift in recipe.all_shifts() if recipe.beside_base(shift)]
-    beside = sum(map(plan.n_samples_of, paired))
+    beside = 0
+    for shift in recipe.all_shifts():
+        if recipe.beside_base(shift):
+            beside += plan.n_samples_of(shift)
     if beside:
         about_rate += f"; {beside:,} images are rendered together with their base"
         about_rate += ", so each costs as much as two"
@@ -362,7 +371,11 @@ def _start_up(recipe: Recipe) -> float | None:
     return libraries + SECONDS_A_GIGABYTE * gigabytes
 
 
-def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None, str]:
+def _rate(
+    recipe: Recipe,
+    given: float | None,
+    side: int,
+) -> tuple[float | None, str]:
     if given is not None:
         return given, f"{given:g} images per second, as given"
     if recipe.kind.corrupts:
@@ -481,11 +494,16 @@ def asked_budgets(plan: Plan) -> tuple[AskedBudget, ...]:
             if not isinstance(rule, AskingRule):
                 continue
             texts = set(rule.asks(shift).values())
-            where = None if rule.address is None else host_of(rule.address)
+            where = None
+            if rule.address is not None:
+                where = host_of(rule.address)
             key = (rule.model, where)
             before = budgets.get(key, AskedBudget(*key, 0, 0))
-            questions = before.questions + len(texts) * images
-            budgets[key] = AskedBudget(*key, before.images + images, questions)
+            budgets[key] = replace(
+                before,
+                images=before.images + images,
+                questions=before.questions + len(texts) * images,
+            )
     return tuple(budgets.values())
 
 

@@ -49,7 +49,12 @@ class RowTable:
         return cls(rows, chosen_rows_csv(rows, kind))
 
     @classmethod
-    def read(cls, content: bytes, file: str, kind: ChosenKind) -> RowTable:
+    def read(
+        cls,
+        content: bytes,
+        file: str,
+        kind: ChosenKind,
+    ) -> RowTable:
         """Read a table from the content of a file. Raise UserError with every invalid line."""
         return cls(read_chosen_rows(content, file, kind), content)
 
@@ -156,9 +161,14 @@ class PlanPart:
     @classmethod
     def given(cls, shards: str | tuple[int, int]) -> PlanPart:
         """Parse a part such as `3/16` or (3, 16). Raise UserError for any other form."""
-        text = shards if isinstance(shards, str) else "/".join(map(str, shards))
+        text = shards
+        if not isinstance(text, str):
+            text = "/".join(map(str, text))
         match = _FORM.fullmatch(text)
-        number, of = map(int, match.groups()) if match else (0, 0)
+        number = of = 0
+        if match:
+            number = int(match[1])
+            of = int(match[2])
         if not 1 <= number <= of:
             raise UserError(
                 f"shards: found '{text[:80]}', expected K/N with K from 1 to N",
@@ -381,13 +391,13 @@ class Plan:
         The largest cell of the group decides how many cells fit into `rows_per_shard` rows.
         """
         ends = tuple(accumulate(len(shift.class_labels) for shift in shifts))
-        most = 1
-        for shift in shifts:
-            sizes = [shift.candidates]
-            if self.recipe.generator.get("rows") is not None:
-                sizes = [self._candidates(shift, label) for label in shift.class_labels]
-            most = max([most, *sizes])
-        cells_per_shard = self.recipe.output.rows_per_shard // most
+        most = max(shift.candidates for shift in shifts)
+        if self.recipe.generator.get("rows") is not None:
+            most = 0
+            for shift in shifts:
+                for label in shift.class_labels:
+                    most = max(most, self._candidates(shift, label))
+        cells_per_shard = self.recipe.output.rows_per_shard // max(1, most)
         return _Group(name, tuple(shifts), ends, max(1, cells_per_shard))
 
     @property
@@ -573,8 +583,11 @@ class Plan:
         set."""
         rows: Sequence[object] | None = self._rows(shift, label)
         if self.table is not None and self.counts:
-            rows = self.table.cell(shift.name, self.class_of(label).id)
-        return shift.candidates if rows is None else min(shift.candidates, len(rows))
+            class_id = self.class_of(label).id
+            rows = self.table.cell(shift.name, class_id)
+        if rows is None:
+            return shift.candidates
+        return min(shift.candidates, len(rows))
 
     def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:
         """Return the rows that the recipe lists for a cell, or None if the recipe lists no rows."""
@@ -595,8 +608,8 @@ class Plan:
         start = self._ends[which] - group.n_shards
         number = position - start
         first = number * group.cells_per_shard
-        end = min(first + group.cells_per_shard, group.n_cells)
-        cells = [self._cell(group, cell) for cell in range(first, end)]
+        last = min(first + group.cells_per_shard, group.n_cells)
+        cells = [self._cell(group, cell) for cell in range(first, last)]
         return Shard(group.name, number, group.n_shards, tuple(cells))
 
 

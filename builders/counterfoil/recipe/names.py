@@ -66,8 +66,12 @@ def derived_name(name: str, suffix: str) -> str:
 
 
 def _too_long(name: str) -> ProblemLine:
-    found = quoted(name)
-    return message("invalid-name.long", found=found, length=len(name), most=LONGEST_NAME)
+    return message(
+        "invalid-name.long",
+        found=quoted(name),
+        length=len(name),
+        most=LONGEST_NAME,
+    )
 
 
 def class_id_problem(name: str) -> ProblemLine | None:
@@ -86,10 +90,20 @@ def group_name_problem(name: str, what: str) -> ProblemLine | None:
         return _too_long(name)
     if not GROUP_NAME.fullmatch(name):
         slug = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or what
-        return message("invalid-name.group", found=quoted(name), what=what, expected=slug)
+        return message(
+            "invalid-name.group",
+            found=quoted(name),
+            what=what,
+            expected=slug,
+        )
     if name in RESERVED_GROUPS:
         reserved = ", ".join(sorted(RESERVED_GROUPS))
-        return message("invalid-name.reserved", found=name, reserved=reserved, what=what)
+        return message(
+            "invalid-name.reserved",
+            found=name,
+            reserved=reserved,
+            what=what,
+        )
     return None
 
 

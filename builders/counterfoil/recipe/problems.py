@@ -179,7 +179,12 @@ def _problem(
     elif error_type == "literal_error":
         hint = did_you_mean(str(value), expected.split(" or "))
     code = _CODES.get(error_type, "wrong-type")
-    return message(code, found=_shown(value), expected=expected, hint=hint)
+    return message(
+        code,
+        found=_shown(value),
+        expected=expected,
+        hint=hint,
+    )
 
 
 def _is_number(text: str) -> bool:

@@ -104,10 +104,16 @@ def template_problem(
             continue
         if name not in known:
             close = did_you_mean(name, known)
-            # The suggestion stands in braces, as a template writes it.
+            # Put the suggestion in braces, as a template writes it.
             hint = close.replace("mean '", "mean '{").replace("'?", "}'?")
             sentence = "unknown-placeholder" if known[1:] else "unknown-placeholder.only"
-            return message(sentence, word=name, found=template, expected=listed, hint=hint)
+            return message(
+                sentence,
+                word=name,
+                found=template,
+                expected=listed,
+                hint=hint,
+            )
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
         return message("invalid-text.brace", found=template, expected=listed)
     if with_class and CLASS not in names and not (captioned and CAPTION in names):
@@ -170,7 +176,12 @@ class RecipeClass:
         words = [getattr(self, word) for word in ABOUT_CLASS]
         if caption is None:
             caption = f"{{{CAPTION}}}"
-        return fill_template(template, name, words, caption)
+        return fill_template(
+            template,
+            name,
+            words,
+            caption,
+        )
 
     def has_words_for(self, template: str) -> bool:
         """Return whether the class has the parent and category that a template uses."""
@@ -246,11 +257,23 @@ def resolve_shifts(
             return every
         return tuple(sorted(label_of[class_id] for class_id in spec.classes))
 
-    base = _prompted(BASE, prompts.base, screen, samples, labels(prompts.base))
+    base = _prompted(
+        BASE,
+        prompts.base,
+        screen,
+        samples,
+        labels(prompts.base),
+    )
     without_judges = tuple(rule for rule in base.keep if not rule.judges())
     shifts = [replace(base, keep=without_judges)]
     for name, spec in prompts.shifts.items():
-        whole = _shift(name, spec, screen, spec.samples or samples, labels(spec))
+        whole = _shift(
+            name,
+            spec,
+            screen,
+            spec.samples or samples,
+            labels(spec),
+        )
         shifts += _levels(whole, spec, way)
     return tuple(shifts)
 
@@ -413,7 +436,13 @@ def _shift(
         threshold = spec.threshold or screen.shift_threshold
     steps = screen.keep if spec.keep is None else spec.keep
     return replace(
-        _prompted(name, spec, screen, samples, labels),
+        _prompted(
+            name,
+            spec,
+            screen,
+            samples,
+            labels,
+        ),
         caption=spec.caption,
         threshold=threshold,
         group=spec.group or name,

@@ -233,7 +233,13 @@ class Recipe(Section):
     def _shifts(self) -> tuple[Shift, ...]:
         class_ids = [cls.id for cls in self.classes]
         way = (*self.kind.levels, "prompt")[0]
-        shifts = resolve_shifts(class_ids, self.prompts, self.screen, self.samples, way)
+        shifts = resolve_shifts(
+            class_ids,
+            self.prompts,
+            self.screen,
+            self.samples,
+            way,
+        )
         limit = self.samples.limit
         return shifts if limit is None else limit_shifts(shifts, limit, len(class_ids))
 

@@ -183,7 +183,12 @@ def drawn_for(sizes: Iterable[int], classes: Sequence[RecipeClass], mine: Mine) 
         return None
     described = [size * math.ceil(mine.rendered / size) for size in sizes]
     base = len(classes) * mine.rendered
-    return MostDrawn(mine.rendered, len(described), sum(described), base)
+    return MostDrawn(
+        mine.rendered,
+        len(described),
+        sum(described),
+        base,
+    )
 
 
 class MethodSection(Section):
@@ -279,7 +284,12 @@ class BugsSettings(MethodSection):
         """Return the budget of the whole search, its base included."""
         searched = len(classes if self.classes is None else self.classes)
         hypotheses = searched * self.clusters
-        return MostDrawn(self.pairs, hypotheses, self.images, a_finding=self.estimate_pairs)
+        return MostDrawn(
+            self.pairs,
+            hypotheses,
+            self.images,
+            a_finding=self.estimate_pairs,
+        )
 
 
 CONTEXT = "context"

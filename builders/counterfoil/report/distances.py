@@ -131,7 +131,12 @@ def distances_table(distances: Distances, rows: ResultRows) -> Table:
         )
         table_rows.append(TableRow(cells, "quiet" if image_set.what == "source" else ""))
     caption = f"Distances to {distances.source}, features of {distances.features}"
-    columns = (TableColumn("images", "shift"), "KID", "FID", "images of both")
+    columns = (
+        TableColumn("images", "shift"),
+        "KID",
+        "FID",
+        "images of both",
+    )
     table = Table.of(caption, columns, table_rows)
     return table.first(_MOST_ROWS, "sets of images", _FILE)
 

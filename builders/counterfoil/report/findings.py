@@ -266,7 +266,9 @@ def _cell(results: Results, shift: str, model: str) -> TableCell:
 
 
 def _rates(
-    results: Results, shift: str, model: str
+    results: Results,
+    shift: str,
+    model: str,
 ) -> tuple[ResultRow | None, ResultRow | None, Estimate | None]:
     rows = results.rows
     key = {"model": model, "group": shift}

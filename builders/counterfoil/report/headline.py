@@ -123,7 +123,11 @@ def headline_of(results: Results) -> str:
         return "No drop can be measured: every model is near chance on the base."
     if len(results.models) > 1:
         sentence = loss_sentence(
-            results, "The models", "accuracy on average", impacts, loses="lose"
+            results,
+            "The models",
+            "accuracy on average",
+            impacts,
+            loses="lose",
         )
     else:
         sentence = loss_sentence(results, results.models[0].short_name, "accuracy", impacts)

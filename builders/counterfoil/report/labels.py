@@ -175,9 +175,17 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
                 _share(error, "") if error else TableCell("unknown"),
             ]
         if people:
-            said = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
-            cells += _people_cells(said.class_selected, said.class_kappa, said.class_images)
-            cells += _people_cells(said.shift_selected, said.shift_kappa, said.shift_images)
+            answers = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
+            cells += _people_cells(
+                answers.class_selected,
+                answers.class_kappa,
+                answers.class_images,
+            )
+            cells += _people_cells(
+                answers.shift_selected,
+                answers.shift_kappa,
+                answers.shift_images,
+            )
         rows.append(TableRow(tuple(cells), "base" if index == 0 else ""))
     columns = [
         TableColumn("shift", "shift"),
@@ -191,7 +199,9 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
 
 
 def _people_cells(
-    selected: CheckedShare | None, kappa: float | None, images: int
+    selected: CheckedShare | None,
+    kappa: float | None,
+    images: int,
 ) -> list[TableCell]:
     share = TableCell(UNCHECKED)
     if selected is not None:

@@ -198,7 +198,11 @@ def ten_points_table(
 
 
 def _levels_table(
-    results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool
+    results: Results,
+    models: Sequence[ModelFacts],
+    measure: str,
+    caption: str,
+    short: bool,
 ) -> Table:
     columns = [TableColumn(model.called(short), note=model.note, named=True) for model in models]
     rows = []

@@ -161,10 +161,18 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
     by_model = Table.of(caption, columns, shown)
     tables = [by_model.without_empty()]
     if len(transfer.shifts) > 1:
-        head = [TableColumn("shift", "shift"), "images", "captions"]
+        head = [
+            TableColumn("shift", "shift"),
+            "images",
+            "captions",
+        ]
         rows_of_shifts = []
         for shift in transfer.shifts:
-            key = {"group": shift.name, "against": transfer.judge, "at": TOP1}
+            key = {
+                "group": shift.name,
+                "against": transfer.judge,
+                "at": TOP1,
+            }
             numbers = [rows.one(TRANSFER, model=model.name, **key) for model in models]
             known = next(filter(None, numbers), None)
             counts = (0, 0)

@@ -153,5 +153,10 @@ def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
     first = first_compared(steps)
     ends = "one ends" if steps == 1 else f"{first} of {steps} ends"
     least = math.ceil(1000 * first / steps) / 1000
-    problem = message("out-of-range.held", found=settings.until, ends=ends, least=least)
+    problem = message(
+        "out-of-range.held",
+        found=settings.until,
+        ends=ends,
+        least=least,
+    )
     yield ("samples", "held", "until"), problem

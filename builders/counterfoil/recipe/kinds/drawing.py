@@ -74,7 +74,7 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _option_problem(name: str, value: Any) -> str | None:
-    found = type(value).__name__
+    shown = type(value).__name__
     match value:
         case None | bool():
             return None
@@ -82,8 +82,8 @@ def _option_problem(name: str, value: Any) -> str | None:
             most = MOST_BY_NAME.get(name, MOST_WHOLE)
             if abs(value) <= most:
                 return None
-            found = f"{value:,}" if abs(value) < 2**64 else "a whole number of many digits"
-            return f"found {found}, expected whole numbers from -{most:,} to {most:,}"
+            shown = f"{value:,}" if abs(value) < 2**64 else "a whole number of many digits"
+            return f"found {shown}, expected whole numbers from -{most:,} to {most:,}"
         case float():
             return None if math.isfinite(value) else f"found {value}, expected finite numbers"
         case str():
@@ -91,10 +91,10 @@ def _option_problem(name: str, value: Any) -> str | None:
                 return None
             return f"found {len(value):,} characters, expected at most {LONGEST_TEXT:,}"
         case Mapping():
-            found = "a mapping"
+            shown = "a mapping"
         case list() | tuple():
-            found = "a list in a list"
-    return f"found {found}, expected a number, text, true, false, null or a list of these"
+            shown = "a list in a list"
+    return f"found {shown}, expected a number, text, true, false, null or a list of these"
 
 
 def _scheduler_problem(name: str) -> str | None:
