@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from counterfoil.lab import scenery
-from counterfoil.lab.portable import Array, portable_blur
+from counterfoil.lab.portable import Pixels, portable_blur
 from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of
 from counterfoil.lab.vocabulary import CLASSES, COLOURS, PATTERNS
 from counterfoil.lab.world import cut_out, dress, load_garments, put_on
@@ -53,7 +53,7 @@ class PlacedGarment:
     left: int
     top: int
     flip: bool
-    phase: Array
+    phase: np.ndarray
 
     @property
     def window(self) -> tuple[slice, slice]:
@@ -110,7 +110,7 @@ def _placed(
     return None
 
 
-def render_boxes(scene: BoxScene) -> Array:
+def render_boxes(scene: BoxScene) -> Pixels:
     background = scenery.backgrounds(scene.background)[scene.variant]
     if scene.flip:
         background = background[:, ::-1]
@@ -155,7 +155,7 @@ def objects_in(scene: BoxScene) -> dict[str, list[Any]]:
     return objects
 
 
-def class_mask(scene: BoxScene) -> Array:
+def class_mask(scene: BoxScene) -> Pixels:
     """Return the number of each pixel's class, uint8 [96, 96]: the class that covers most of it."""
     background, *garments = _shares_seen(scene)
     shares = np.zeros((len(MASK_CLASSES), SIDE, SIDE), np.float32)
@@ -165,10 +165,10 @@ def class_mask(scene: BoxScene) -> Array:
     return shares.argmax(axis=0).astype(np.uint8)
 
 
-def _shares_seen(scene: BoxScene) -> list[Array]:
+def _shares_seen(scene: BoxScene) -> list[Pixels]:
     """Return how much of each pixel shows the background, and then each garment: float32 [96, 96]
     in 0…1, together 1."""
-    seen: list[Array] = []
+    seen: list[Pixels] = []
     open_share = np.ones((SIDE, SIDE), np.float32)
     for piece in reversed(scene.pieces):
         _, coverage = _on_canvas(scene.split, piece)
@@ -182,11 +182,11 @@ def split_objects(split: str) -> tuple[dict[str, list[Any]], ...]:
     return tuple(objects_in(boxes_scene(split, row)) for row in range(ROWS[split]))
 
 
-def split_pixels(split: str, row: int) -> Array:
+def split_pixels(split: str, row: int) -> Pixels:
     return render_boxes(_scene_of(split, row))
 
 
-def split_mask(split: str, row: int) -> Array:
+def split_mask(split: str, row: int) -> Pixels:
     return class_mask(_scene_of(split, row))
 
 
@@ -196,7 +196,7 @@ def _scene_of(split: str, row: int) -> BoxScene:
     return boxes_scene(split, row)
 
 
-def _on_canvas(split: str, piece: PlacedGarment) -> tuple[Array, Array]:
+def _on_canvas(split: str, piece: PlacedGarment) -> tuple[Pixels, Pixels]:
     """Return the brightness of a garment in its square, and its coverage of the canvas [96, 96]."""
     photograph = load_garments(split).images[piece.garment]
     coverage = np.zeros((SIDE, SIDE), np.float32)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.polynomial.polynomial import polyval
 from numpy.typing import ArrayLike, NDArray
 
-Array: TypeAlias = np.ndarray
+Pixels: TypeAlias = np.ndarray
+"""Numbers of pixels: a picture, a mask, or a colour that pixels share."""
 
 # π/2 and log 2 in parts; whole multiples of the first part, which has few bits, are exact (Cody and
 # Waite 1980).

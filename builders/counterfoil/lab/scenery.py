@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from counterfoil.lab.portable import Array, cosine, exponential, portable_blur, power, sine, uniform
+from counterfoil.lab.portable import (
+    Pixels,
+    cosine,
+    exponential,
+    portable_blur,
+    power,
+    sine,
+    uniform,
+)
 
 SIDE = 64
 VARIANTS = 48
@@ -24,43 +32,43 @@ ROW_OF_PIXEL, COLUMN_OF_PIXEL = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
 _DOWN = (ROW_OF_PIXEL / SIDE)[..., None]
 
 
-def rgb(*shares: float) -> Array:
+def rgb(*shares: float) -> Pixels:
     return np.asarray(shares, np.float32)
 
 
-def _colour(*levels: int) -> Array:
+def _colour(*levels: int) -> Pixels:
     return rgb(*levels) / 255.0
 
 
-def _variants(seed: int | list[int], paint: Callable[[np.random.Generator], Array]) -> Array:
+def _variants(seed: int | list[int], paint: Callable[[np.random.Generator], Pixels]) -> Pixels:
     """Return 48 variants of what `paint` draws, all from one generator."""
     rng = np.random.default_rng(seed)
     return np.stack([paint(rng) for _ in range(VARIANTS)]).astype(np.float32)
 
 
-def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> Array:
+def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> Pixels:
     """Draw smooth periodic noise [64, 64] of mean 0 and standard deviation 1."""
     field = portable_blur(rng.standard_normal((SIDE, SIDE)).astype(np.float32), sigma, "wrap")
     return (field - field.mean()) / (field.std() + 1e-6)
 
 
-def _texture(rng: np.random.Generator, sigma: float | tuple[float, float]) -> Array:
+def _texture(rng: np.random.Generator, sigma: float | tuple[float, float]) -> Pixels:
     """Draw the noise that all three channels share [64, 64, 1]."""
     return _noise(rng, sigma)[..., None]
 
 
-def _sky(top: Array, bottom: Array, horizon: int) -> Array:
+def _sky(top: Pixels, bottom: Pixels, horizon: int) -> Pixels:
     share = np.clip(ROW_OF_PIXEL / horizon, 0, 1)[..., None]
     return top * (1 - share) + bottom * share
 
 
-def _ground(image: Array, ground: Array, horizon: int | Array) -> Array:
+def _ground(image: Pixels, ground: Pixels, horizon: int | Pixels) -> Pixels:
     """Put the ground below the horizon, which is one row, or a row for each column."""
     is_ground = horizon <= ROW_OF_PIXEL
     return np.where(is_ground[..., None], ground, image)
 
 
-def _wall(rng: np.random.Generator) -> Array:
+def _wall(rng: np.random.Generator) -> Pixels:
     tones = [
         (236, 229, 214),
         (222, 226, 232),
@@ -79,7 +87,7 @@ def _wall(rng: np.random.Generator) -> Array:
     return image
 
 
-def _brick(rng: np.random.Generator) -> Array:
+def _brick(rng: np.random.Generator) -> Pixels:
     height = 8
     width = 16
     course = ROW_OF_PIXEL // height
@@ -94,7 +102,7 @@ def _brick(rng: np.random.Generator) -> Array:
     return np.where(is_mortar[..., None], _colour(206, 198, 188), image)
 
 
-def _wood(rng: np.random.Generator) -> Array:
+def _wood(rng: np.random.Generator) -> Pixels:
     board = int(rng.integers(12, 16))
     row = (ROW_OF_PIXEL + rng.integers(board)) // board
     tone = sine(row * 9.7 + rng.random() * 99) * 0.06
@@ -106,7 +114,7 @@ def _wood(rng: np.random.Generator) -> Array:
     return np.where(is_seam[..., None], image * 0.55, image)
 
 
-def _grass(rng: np.random.Generator) -> Array:
+def _grass(rng: np.random.Generator) -> Pixels:
     horizon = int(rng.integers(14, 24))
     image = _sky(_colour(112, 178, 236), _colour(206, 232, 250), horizon)
     blades = _texture(rng, (2.2, 0.6)) * _colour(26, 34, 14)
@@ -115,7 +123,7 @@ def _grass(rng: np.random.Generator) -> Array:
     return _ground(image, ground, edge)
 
 
-def _beach(rng: np.random.Generator) -> Array:
+def _beach(rng: np.random.Generator) -> Pixels:
     horizon = int(rng.integers(9, 15))
     shore = horizon + int(rng.integers(9, 14))
     image = _sky(_colour(120, 190, 240), _colour(214, 238, 250), horizon)
@@ -130,7 +138,7 @@ def _beach(rng: np.random.Generator) -> Array:
     return np.where(is_foam[..., None], _colour(246, 250, 250), image)
 
 
-def _forest(rng: np.random.Generator) -> Array:
+def _forest(rng: np.random.Generator) -> Pixels:
     leaves = 0.6 * _texture(rng, 1.3) + 0.6 * _texture(rng, 3)
     image = _colour(30, 82, 34) + leaves * _colour(16, 30, 14)
     for _ in range(int(rng.integers(4, 7))):
@@ -146,7 +154,7 @@ def _forest(rng: np.random.Generator) -> Array:
     return _ground(image, floor, int(rng.integers(52, 58)))
 
 
-def _water(rng: np.random.Generator) -> Array:
+def _water(rng: np.random.Generator) -> Pixels:
     wave = sine(ROW_OF_PIXEL * uniform(rng, 0.75, 0.95) + 2.2 * _noise(rng, (3, 9)))
     waves = wave[..., None] * _colour(22, 30, 34)
     image = _colour(46, 128, 196) * (1 - 0.35 * _DOWN) + waves
@@ -154,7 +162,7 @@ def _water(rng: np.random.Generator) -> Array:
     return image + glint[..., None] * 1.6
 
 
-def _road(rng: np.random.Generator) -> Array:
+def _road(rng: np.random.Generator) -> Pixels:
     image = _colour(92, 92, 96) + 0.035 * _texture(rng, 0.5) + 0.02 * _texture(rng, 5)
     centre = uniform(rng, 18, 46)
     along = (ROW_OF_PIXEL + rng.integers(16)) % 16
@@ -165,7 +173,7 @@ def _road(rng: np.random.Generator) -> Array:
     return np.where(is_kerb[..., None], _colour(226, 226, 226), image)
 
 
-def _rocks(rng: np.random.Generator) -> Array:
+def _rocks(rng: np.random.Generator) -> Pixels:
     count = int(rng.integers(26, 36))
     points = uniform(rng, -4, SIDE + 4, (count, 2)).astype(np.float32)
     tones = uniform(rng, 0.42, 0.68, count).astype(np.float32)
@@ -185,7 +193,7 @@ def _rocks(rng: np.random.Generator) -> Array:
     return tone[..., None] * _colour(250, 240, 226) * crack[..., None]
 
 
-def _snow(rng: np.random.Generator) -> Array:
+def _snow(rng: np.random.Generator) -> Pixels:
     horizon = int(rng.integers(16, 26))
     image = _sky(_colour(150, 168, 194), _colour(200, 212, 226), horizon)
     drift = horizon + 2.0 * sine(COLUMN_OF_PIXEL[0] / 9 + rng.random() * 6)
@@ -193,7 +201,7 @@ def _snow(rng: np.random.Generator) -> Array:
     return _ground(image, ground, drift)
 
 
-_PAINTERS: dict[str, Callable[[np.random.Generator], Array]] = {
+_PAINTERS: dict[str, Callable[[np.random.Generator], Pixels]] = {
     "wall": _wall,
     "brick": _brick,
     "wood": _wood,
@@ -208,13 +216,13 @@ _PAINTERS: dict[str, Callable[[np.random.Generator], Array]] = {
 
 
 @cache
-def backgrounds(name: str) -> Array:
+def backgrounds(name: str) -> Pixels:
     """Return variants of a background [48, 64, 64, 3]."""
     return np.clip(_variants([11, *name.encode()], _PAINTERS[name]), 0, 1)
 
 
 @cache
-def reaches() -> Array:
+def reaches() -> Pixels:
     """Return the order in which a new background replaces another, in 0…1 [48, 64, 64]: in patches,
     from below."""
     fields = _variants(24, lambda rng: _noise(rng, 4) - 3 * ROW_OF_PIXEL / SIDE)
@@ -232,10 +240,10 @@ def _disc(draw: ImageDraw.ImageDraw, x: float, y: float, r: float, fill: Any) ->
 _Painter = Callable[[ImageDraw.ImageDraw, np.random.Generator], None]
 
 
-def _masks(seed: int, times: int, paint: _Painter) -> Array:
+def _masks(seed: int, times: int, paint: _Painter) -> Pixels:
     """Paint masks [48, 64, 64, 1] at so many times the size."""
 
-    def mask(rng: np.random.Generator) -> Array:
+    def mask(rng: np.random.Generator) -> Pixels:
         canvas = Image.new("L", (SIDE * times, SIDE * times))
         paint(ImageDraw.Draw(canvas), rng)
         return np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255
@@ -244,7 +252,7 @@ def _masks(seed: int, times: int, paint: _Painter) -> Array:
 
 
 @cache
-def flakes(share: float) -> Array:
+def flakes(share: float) -> Pixels:
     """Return the coverage of falling snow [48, 64, 64, 1]; a smaller share has the first of all
     flakes."""
 
@@ -260,7 +268,7 @@ def flakes(share: float) -> Array:
 
 
 @cache
-def rain_streaks(share: float) -> Array:
+def rain_streaks(share: float) -> Pixels:
     """Return the coverage of streaks of rain [48, 64, 64, 1]; a smaller share has the first of all
     streaks."""
 
@@ -290,16 +298,16 @@ def _paint_night(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
 
 
 @cache
-def night_sky() -> Array:
+def night_sky() -> Pixels:
     """Return stars and a moon in the upper part of the picture [48, 64, 64, 1]."""
     return _masks(14, 4, _paint_night)
 
 
-def _distance(across: Array, down: Array) -> Array:
+def _distance(across: Pixels, down: Pixels) -> Pixels:
     return np.sqrt(across * across + down * down)
 
 
-def _rays(across: Array, down: Array, phase: float) -> Array:
+def _rays(across: Pixels, down: Pixels, phase: float) -> Pixels:
     """Return the cosine of fourteen times the angle around the origin plus a phase in radians."""
     distance = np.maximum(_distance(across, down), 1e-9)
     real = across / distance
@@ -316,7 +324,7 @@ def _rays(across: Array, down: Array, phase: float) -> Array:
     return total_real
 
 
-def _sun(rng: np.random.Generator) -> Array:
+def _sun(rng: np.random.Generator) -> Pixels:
     x = uniform(rng, 2, 14)
     y = uniform(rng, 2, 12)
     across = COLUMN_OF_PIXEL - x
@@ -329,12 +337,12 @@ def _sun(rng: np.random.Generator) -> Array:
 
 
 @cache
-def suns() -> Array:
+def suns() -> Pixels:
     """Return a sun with rays and glow in an upper corner [48, 64, 64, 1]."""
     return _variants(15, _sun)[..., None]
 
 
-def _low_sun(rng: np.random.Generator) -> Array:
+def _low_sun(rng: np.random.Generator) -> Pixels:
     x = uniform(rng, 6, 20)
     y = uniform(rng, 18, 26)
     distance = _distance(COLUMN_OF_PIXEL - x, (ROW_OF_PIXEL - y) * 1.2)
@@ -344,12 +352,12 @@ def _low_sun(rng: np.random.Generator) -> Array:
 
 
 @cache
-def low_suns() -> Array:
+def low_suns() -> Pixels:
     """Return the glow of a low sun near the middle of one side, at dusk [48, 64, 64, 1]."""
     return _variants(16, _low_sun)[..., None]
 
 
-def _spotlight(rng: np.random.Generator) -> Array:
+def _spotlight(rng: np.random.Generator) -> Pixels:
     across = (COLUMN_OF_PIXEL - 32) / 19
     down = (ROW_OF_PIXEL - 34) / 23
     pool = exponential(-(across**2 + down**2))
@@ -365,16 +373,16 @@ def _spotlight(rng: np.random.Generator) -> Array:
 
 
 @cache
-def spotlights() -> Array:
+def spotlights() -> Pixels:
     """Return studio light, two cones from the upper corners that meet in a bright pool [48, 64, 64,
     1]."""
     return _variants(17, _spotlight)[..., None]
 
 
-def _sprites(seed: int, paint: _Painter) -> Array:
+def _sprites(seed: int, paint: _Painter) -> Pixels:
     """Paint sprites [48, 64, 64, 4] at four times the size; colour is premultiplied by coverage."""
 
-    def sprite(rng: np.random.Generator) -> Array:
+    def sprite(rng: np.random.Generator) -> Pixels:
         canvas = Image.new("RGBA", (SIDE * 4, SIDE * 4))
         paint(ImageDraw.Draw(canvas), rng)
         pixels = np.asarray(canvas, np.float32) / 255
@@ -420,20 +428,20 @@ def _paint_flower(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
 
 
 @cache
-def people() -> Array:
+def people() -> Pixels:
     """Return a standing person at the left of the picture [48, 64, 64, 4]."""
     return _sprites(18, _paint_person)
 
 
 @cache
-def flowers() -> Array:
+def flowers() -> Pixels:
     """Return a tall flower at the left of the picture [48, 64, 64, 4]."""
     return _sprites(19, _paint_flower)
 
 
 def _cells(
     rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float
-) -> Array:
+) -> Pixels:
     """Return the index [64·64] of the centre of each pixel's stroke: long Voronoi cells on a
     jittered grid."""
     from scipy.spatial import KDTree
@@ -448,7 +456,7 @@ def _cells(
     is_near = (points > -8) & (points < SIDE + 8)
     points = points[is_near.all(1)]
 
-    def turned_back(x: Array, y: Array) -> Array:
+    def turned_back(x: Pixels, y: Pixels) -> Pixels:
         """Return points in the directions of the grid, where cells are as long as wide."""
         along = (cos * x + sin * y) / stretch[0]
         aside = (-sin * x + cos * y) / stretch[1]
@@ -462,7 +470,7 @@ def _cells(
 
 
 @cache
-def brush_strokes() -> Array:
+def brush_strokes() -> Pixels:
     """Return index maps [24, 4096]: in an oil painting, a pixel has the colour of its stroke's
     centre."""
     rng = np.random.default_rng(20)
@@ -474,7 +482,7 @@ def brush_strokes() -> Array:
 
 
 @cache
-def stitches() -> tuple[Array, Array]:
+def stitches() -> tuple[Pixels, Pixels]:
     """Return index maps [24, 4096] and thread shading [24, 64, 64, 1] of diagonal embroidery
     stitches."""
     rng = np.random.default_rng(21)
@@ -493,12 +501,12 @@ def stitches() -> tuple[Array, Array]:
 
 
 @cache
-def linen() -> Array:
+def linen() -> Pixels:
     """Return woven cloth behind an embroidery [48, 64, 64, 3]."""
     tones = [_colour(232, 222, 200), _colour(220, 214, 204), _colour(236, 226, 190)]
     weave = 0.045 * (sine(ROW_OF_PIXEL * math.pi / 1.5) * sine(COLUMN_OF_PIXEL * math.pi / 1.5))
 
-    def woven(rng: np.random.Generator) -> Array:
+    def woven(rng: np.random.Generator) -> Pixels:
         tone = tones[rng.integers(3)]
         threads = weave + 0.015 * _noise(rng, (0.4, 3)) + 0.015 * _noise(rng, (3, 0.4))
         return tone + threads[..., None]
@@ -507,7 +515,7 @@ def linen() -> Array:
 
 
 @cache
-def hatching() -> Array:
+def hatching() -> Pixels:
     """Return two layers [2, 24, 64, 64] of pencil hatching, for mid tones and for darks."""
     rng = np.random.default_rng(23)
     diagonals = (COLUMN_OF_PIXEL + ROW_OF_PIXEL, COLUMN_OF_PIXEL - ROW_OF_PIXEL)

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from scipy import ndimage
 
 from counterfoil.lab import scenery
-from counterfoil.lab.portable import Array, cosine, portable_blur, power, sine
+from counterfoil.lab.portable import Pixels, cosine, portable_blur, power, sine
 from counterfoil.lab.scenery import COLUMN_OF_PIXEL, ROW_OF_PIXEL, SIDE, rgb
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
 
@@ -31,11 +31,11 @@ class Garments:
     """Photographs of one split: `images` uint8 [n, 28, 28], `labels` int64 [n], `ids` strings such
     as `train-00017`."""
 
-    images: Array
-    labels: Array
+    images: Pixels
+    labels: np.ndarray
     ids: tuple[str, ...]
 
-    def of_class(self, label: int) -> Array:
+    def of_class(self, label: int) -> Pixels:
         return np.flatnonzero(self.labels == label)
 
 
@@ -107,17 +107,17 @@ class _Chances:
     flip_garment: bool
     flip_scene: bool
     side_left: bool
-    variants: Array
+    variants: np.ndarray
     """Of background, snowflakes and companion, light, rain, style, and linen."""
-    phase: Array
+    phase: np.ndarray
 
-    def pick(self, library: Array, use: int) -> Array:
+    def pick(self, library: Pixels, use: int) -> Pixels:
         """Return the variant of a library that the scene has for one of its six uses."""
         chosen = library[self.variants[use]]
         return chosen[:, ::-1] if self.flip_scene else chosen
 
 
-def cut_out(photograph: Array, side: int, flip: bool) -> tuple[Array, Array]:
+def cut_out(photograph: Pixels, side: int, flip: bool) -> tuple[Pixels, Pixels]:
     """Cut a garment out of its photograph and resize it: return brightness and coverage, [side,
     side] in 0…1."""
     grey = photograph.astype(np.float32)
@@ -140,7 +140,7 @@ def cut_out(photograph: Array, side: int, flip: bool) -> tuple[Array, Array]:
     return brightness, np.clip((mask - 0.25) * 2, 0, 1)
 
 
-def _place(photograph: Array, chances: _Chances, companion: str) -> tuple[Array, Array]:
+def _place(photograph: Pixels, chances: _Chances, companion: str) -> tuple[Pixels, Pixels]:
     """Put the garment on the canvas: return its brightness and its coverage, both [64, 64]."""
     size = chances.size
     shift = 0.0
@@ -162,7 +162,7 @@ def _place(photograph: Array, chances: _Chances, companion: str) -> tuple[Array,
     return brightness, coverage
 
 
-def dress(colour: str, pattern: str, brightness: Array, phase: Array) -> Array:
+def dress(colour: str, pattern: str, brightness: Pixels, phase: np.ndarray) -> Pixels:
     """Return tinted, patterned cloth [height, width, 3] of a brightness [height, width], at most 64
     a side."""
     cloth = rgb(*_TINTS[colour])
@@ -178,7 +178,7 @@ def dress(colour: str, pattern: str, brightness: Array, phase: Array) -> Array:
     return np.clip(cloth * shade + sheen, 0, 1)
 
 
-def _inked(pattern: str, phase: Array) -> Array:
+def _inked(pattern: str, phase: np.ndarray) -> Pixels:
     """Return how much of each pixel a pattern inks [64, 64], in 0…1."""
     rows = ROW_OF_PIXEL + phase[0] * 8
     columns = COLUMN_OF_PIXEL + phase[1] * 8
@@ -195,7 +195,7 @@ def _inked(pattern: str, phase: Array) -> Array:
     return (squares % 2).astype(np.float32)
 
 
-def put_on(image: Array, cloth: Array, coverage: Array) -> Array:
+def put_on(image: Pixels, cloth: Pixels, coverage: Pixels) -> Pixels:
     """Draw cloth with a dark rim over a picture, both [height, width, 3]."""
     alpha = coverage[..., None]
     dressed = image * (1 - alpha) + cloth * alpha
@@ -203,7 +203,7 @@ def put_on(image: Array, cloth: Array, coverage: Array) -> Array:
     return dressed * (1 - 0.35 * rim)
 
 
-def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> Array:
+def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> Pixels:
     """Return the background: in a share `strength` of the picture the target's, elsewhere the
     scene's."""
     image = chances.pick(scenery.backgrounds(target.background), 0)
@@ -222,7 +222,7 @@ def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -
     return image
 
 
-def _light_up(scene: Scene, image: Array, front: Array, chances: _Chances) -> Array:
+def _light_up(scene: Scene, image: Pixels, front: Pixels, chances: _Chances) -> Pixels:
     """Apply the light to an image; `front` [64, 64, 1] is the coverage of garment and companion."""
     behind = 1 - front
     if scene.light == "sunlight":
@@ -251,7 +251,9 @@ def _light_up(scene: Scene, image: Array, front: Array, chances: _Chances) -> Ar
     return image
 
 
-def _weather(scene: Scene, strength: float, image: Array, front: Array, chances: _Chances) -> Array:
+def _weather(
+    scene: Scene, strength: float, image: Pixels, front: Pixels, chances: _Chances
+) -> Pixels:
     """Apply the weather to a lit image; less strength gives fewer streaks of rain, or thinner
     fog."""
     if scene.weather == "rain":
@@ -266,12 +268,12 @@ def _weather(scene: Scene, strength: float, image: Array, front: Array, chances:
     return image
 
 
-def _steepness(field: Array) -> Array:
+def _steepness(field: Pixels) -> Pixels:
     down, across = np.gradient(field)
     return np.sqrt(down * down + across * across)
 
 
-def _styled(scene: Scene, image: Array, front: Array, chances: _Chances) -> Array:
+def _styled(scene: Scene, image: Pixels, front: Pixels, chances: _Chances) -> Pixels:
     variant = chances.variants[4] % scenery.STYLE_VARIANTS
     if scene.style == "oil":
         index = scenery.brush_strokes()[variant]
@@ -296,13 +298,13 @@ def _styled(scene: Scene, image: Array, front: Array, chances: _Chances) -> Arra
     return image
 
 
-def _seen_at(image: Array, index: Array) -> Array:
+def _seen_at(image: Pixels, index: np.ndarray) -> Pixels:
     """Return the image in which each pixel has the colour of another, the one with this index."""
     channels = image.shape[-1]
     return image.reshape(-1, channels)[index].reshape(SIDE, SIDE, channels)
 
 
-def _sketched(image: Array, front: Array, mid: Array, dark: Array) -> Array:
+def _sketched(image: Pixels, front: Pixels, mid: Pixels, dark: Pixels) -> Pixels:
     """Draw an image in pencil: its edges, and two layers of hatching where it is dark."""
     grey = 0.3 * image[..., 0] + 0.59 * image[..., 1] + 0.11 * image[..., 2]
     edge = _steepness(portable_blur(grey, 0.8, "symmetric"))
@@ -316,17 +318,17 @@ def _sketched(image: Array, front: Array, mid: Array, dark: Array) -> Array:
     return np.repeat(np.clip(paper - ink, 0.08, 1)[..., None], 3, axis=-1)
 
 
-def _mix(start: Array, end: Array, strength: float) -> Array:
+def _mix(start: Pixels, end: Pixels, strength: float) -> Pixels:
     if strength == 1:
         return end
     return start * np.float32(1 - strength) + end * np.float32(strength)
 
 
-def render(scene: Scene) -> Array:
+def render(scene: Scene) -> Pixels:
     return _rendered(scene, scene, 1.0)
 
 
-def render_graded(scene: Scene, shift: str, strength: float) -> Array:
+def render_graded(scene: Scene, shift: str, strength: float) -> Pixels:
     """Render a scene between itself (strength 0) and its shift (strength 1), which is no companion
     and no style.
 
@@ -338,7 +340,7 @@ def render_graded(scene: Scene, shift: str, strength: float) -> Array:
     return _rendered(scene, scene.shifted(shift), strength)
 
 
-def _rendered(scene: Scene, target: Scene, strength: float) -> Array:
+def _rendered(scene: Scene, target: Scene, strength: float) -> Pixels:
     """Render a scene on its way to a target, which may differ in background, weather, light or
     colour."""
     photograph = load_garments(scene.split).images[scene.garment]
