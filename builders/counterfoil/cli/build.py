@@ -21,6 +21,7 @@ from counterfoil.cli.terminal import (
     print_json,
     print_line,
     print_note,
+    print_plain,
     print_rows,
 )
 from counterfoil.errors import UserError, first_of
@@ -107,9 +108,8 @@ def build(given: Given) -> None:
         problem = "build takes RECIPE or --from, not both"
         if recipe is None:
             problem = "build needs RECIPE or --from"
-        raise UserError(
-            problem, "Name a recipe to build, or give --from DATASET to rebuild a dataset."
-        )
+        hint = "Name a recipe to build, or give --from DATASET to rebuild a dataset."
+        raise UserError(problem, hint)
     result: BuildResult | PartResult
     if source is not None:
         rebuilding = given.made(RegenerateOptions, "--from", "builds what the dataset has")
@@ -143,55 +143,67 @@ def build(given: Given) -> None:
     if isinstance(result, PartResult):
         _print_part(result, given.json)
         return
-    comparison = result.comparison if isinstance(result, Regeneration) else None
     if given.json:
-        document = {
-            **fields_of(
-                result,
-                "directory",
-                "candidates",
-                "accepted",
-                "shards",
-                "shards_made",
-                "images_made",
-            ),
-            "seconds": round(result.seconds, 3),
-            **fields_of(result, "manifest_sha256", "counts"),
-        }
-        if result.preview:
-            document["preview"] = result.preview
-        if result.notes:
-            document["notes"] = result.notes
-        document |= warnings_as_json(result)
-        if isinstance(result, Regeneration):
-            document |= {"repaired": result.repaired, "comparison": None}
+        print_json(_as_json(result))
+    else:
+        _print_built(result)
+    if isinstance(result, Regeneration) and result.comparison and result.comparison.unexplained:
+        raise typer.Exit(1)
+
+
+def _as_json(result: BuildResult) -> dict[str, Any]:
+    from counterfoil.building.regenerate_dataset import Regeneration
+
+    document = {
+        **fields_of(
+            result,
+            "directory",
+            "candidates",
+            "accepted",
+        ),
+        **fields_of(
+            result,
+            "shards",
+            "shards_made",
+            "images_made",
+        ),
+        "seconds": round(result.seconds, 3),
+        **fields_of(result, "manifest_sha256", "counts"),
+    }
+    if result.preview:
+        document["preview"] = result.preview
+    if result.notes:
+        document["notes"] = result.notes
+    document |= warnings_as_json(result)
+    if isinstance(result, Regeneration):
+        document |= {"repaired": result.repaired, "comparison": None}
+        comparison = result.comparison
         if comparison is not None:
             compared = {"identical": comparison.identical, **asdict(comparison)}
             document["comparison"] = compared
-        print_json(document)
-    else:
-        console = make_console(_WIDTH)
-        made = "nothing was left to do"
-        if result.shards_made:
-            made = (
-                f"{result.shards_made} of {format_count(result.shards, 'shard')} made in this run"
-            )
-        print_counts(result.counts)
-        accepted = f"{result.accepted} of {result.candidates} candidates accepted"
-        console.print(f"{accepted}; {made}{_rate(result)}.", highlight=False)
-        card = f"its card: {result.directory / 'README.md'}"
-        console.print(
-            f"The dataset is in {result.directory} ({card}).", markup=False, highlight=False
-        )
-        if result.preview:
-            print_note(preview_sentence(result.preview))
-        for sentence in result.notes:
-            make_console(stderr=True).print(sentence, markup=False, highlight=False)
-        print_next(result)
-        for line in _compared_lines(comparison) if isinstance(result, Regeneration) else ():
+    return document
+
+
+def _print_built(result: BuildResult) -> None:
+    from counterfoil.building.regenerate_dataset import Regeneration
+
+    console = make_console(_WIDTH)
+    made = "nothing was left to do"
+    if result.shards_made:
+        made = f"{result.shards_made} of {format_count(result.shards, 'shard')} made in this run"
+    print_counts(result.counts)
+    accepted = f"{result.accepted} of {result.candidates} candidates accepted"
+    console.print(f"{accepted}; {made}{_rate(result)}.", highlight=False)
+    card = f"its card: {result.directory / 'README.md'}"
+    print_plain(console, f"The dataset is in {result.directory} ({card}).")
+    if result.preview:
+        print_note(preview_sentence(result.preview))
+    for sentence in result.notes:
+        print_plain(make_console(stderr=True), sentence)
+    print_next(result)
+    if isinstance(result, Regeneration):
+        for line in _compared_lines(result.comparison):
             print(line)
-    if comparison is not None and comparison.unexplained:
-        raise typer.Exit(1)
 
 
 def _print_part(result: PartResult, json: bool) -> None:
@@ -218,9 +230,7 @@ def _print_part(result: PartResult, json: bool) -> None:
     console.print(f"{made}.", highlight=False)
     done = f"{result.all_done} of {every} in all are done"
     closed = "is complete" if result.closed else "is not complete yet"
-    console.print(
-        f"{done}; the dataset in {result.directory} {closed}.", markup=False, highlight=False
-    )
+    print_plain(console, f"{done}; the dataset in {result.directory} {closed}.")
     for sentence in result.notes:
         print_note(sentence)
     if not result.closed:
@@ -300,9 +310,9 @@ def _compared_lines(comparison: Comparison | None) -> list[str]:
         return ["Nothing was compared: the original has no valid manifest.json."]
     lines = []
     if comparison.identical:
-        others = (
-            "all other files that can be compared" if comparison.left_out else "all other files"
-        )
+        others = "all other files"
+        if comparison.left_out:
+            others += " that can be compared"
         lines.append(
             f"Identical to the original: all {comparison.shard_files} shard files and {others}."
         )
@@ -325,20 +335,19 @@ def _compared_lines(comparison: Comparison | None) -> list[str]:
         rows = comparison.rows
         lines.append(
             f"{rows.rows} images compared in these shards: {rows.same_bytes} are byte-identical,"
-            f" {rows.same_pixels}"
-            " have the same pixels in other bytes,"
+            f" {rows.same_pixels} have the same pixels in other bytes,"
             f" {rows.rows - rows.same_bytes - rows.same_pixels} differ."
         )
         if rows.least_psnr is not None:
             psnr = f"lowest {rows.least_psnr:.1f} dB, median {rows.median_psnr:.1f} dB"
             lines.append(f"PSNR of those that differ: {psnr}.")
         lines.append(f"{rows.decisions} candidates of these shards have another screening result.")
-        lines += _listed(
-            [
-                f"{c.key}: {c.there or 'absent'} in the original, {c.here or 'absent'} here"
-                for c in rows.changed
-            ]
-        )
+        changed = []
+        for row in rows.changed:
+            original = row.there or "absent"
+            rebuilt = row.here or "absent"
+            changed.append(f"{row.key}: {original} in the original, {rebuilt} here")
+        lines += _listed(changed)
     if comparison.left_out:
         lines += ["Not compared:", *_listed(comparison.left_out)]
     return lines

@@ -42,8 +42,7 @@ def calibrate(given: Given) -> None:
         if needing := given.others("--out", "--shift", "--open", "--json"):
             raise UserError(
                 f"{' and '.join(needing)} need --apply: the page uses no model and no input"
-                " dataset, and it changes"
-                " nothing"
+                " dataset, and it changes nothing"
             )
         page_options = given.made(CalibrateOptions)
         from counterfoil.reviewing.calibrate_dataset import calibrate as run
@@ -55,31 +54,31 @@ def calibrate(given: Given) -> None:
     before = partial(_ask, dataset, given.get("--yes"))
     options = given.made(RecutOptions, "--apply", "writes no page", "--yes", before=before)
     if options.in_place == (options.out is not None):
+        named = "both" if options.in_place else "neither"
         raise UserError(
             "--apply FILE needs either --out NEW (a new directory for the re-cut dataset) or"
-            " --in-place (which"
-            f" changes {dataset} itself); found {'both' if options.in_place else 'neither'}"
+            f" --in-place (which changes {dataset} itself); found {named}"
         )
     print_note(f"{dataset}: applying the thresholds of {file}")
     from counterfoil.reviewing.recut_dataset import recut
 
     result = recut(**vars(options))
     if given.json:
-        print_json(
-            {
-                **fields_of(
-                    result,
-                    "directory",
-                    "candidates",
-                    "accepted",
-                    "shards",
-                    "images_dropped",
-                    "changed",
-                ),
-                **fields_of(result, "manifest_sha256", "counts"),
-                **warnings_as_json(result),
-            }
+        document = fields_of(
+            result,
+            "directory",
+            "candidates",
+            "accepted",
+            "shards",
         )
+        document |= fields_of(
+            result,
+            "images_dropped",
+            "changed",
+            "manifest_sha256",
+            "counts",
+        )
+        print_json(document | warnings_as_json(result))
     else:
         print_counts(result.counts)
         print_line(

@@ -64,8 +64,7 @@ def evaluate(given: Given) -> None:
     ):
         print_line(
             "No evaluation-result entries were written for the Hub: the dataset's name there is"
-            " unknown."
-            " Give it as --repo USER/NAME, or as publish.repo in the recipe.",
+            " unknown. Give it as --repo USER/NAME, or as publish.repo in the recipe.",
             err=True,
         )
     if evaluation.gate is not None and evaluation.gate.exit_code:

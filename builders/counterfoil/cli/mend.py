@@ -15,6 +15,7 @@ from counterfoil.cli.terminal import (
     print_json,
     print_line,
     print_note,
+    print_plain,
     print_rows,
 )
 from counterfoil.mending.options import MendCommand, MendOptions
@@ -40,9 +41,8 @@ def mend(given: Given) -> None:
     options = given.made(MendOptions)
     from counterfoil.mending.mend_models import mend
 
-    print_note(
-        f"{', '.join(given.get('--model'))} → {options.out}: loading libraries and opening images"
-    )
+    models = ", ".join(given.get("--model"))
+    print_note(f"{models} → {options.out}: loading libraries and opening images")
     with StageProgress():
         result = mend(**vars(options))
     if given.json:
@@ -89,13 +89,11 @@ def _print(result: MendResult) -> None:
             )
         for arm in model.arms:
             if arm.verdict is not None:
-                console.print(f"{arm.name}: {arm.verdict}", markup=False, highlight=False)
+                print_plain(console, f"{arm.name}: {arm.verdict}")
         _print_changed(console, model, mended.classes)
-        if model.shown_first.few:
-            print_line(
-                f"{format_count(model.shown_first.few, 'context')} with fewer than {FEWEST_LISTED} rows"
-                " left out."
-            )
+        if few := model.shown_first.few:
+            contexts = format_count(few, "context")
+            print_line(f"{contexts} with fewer than {FEWEST_LISTED} rows left out.")
     if mended.collective is not None:
         _print_collective(mended.collective)
     for line in mended.notes:
@@ -104,9 +102,8 @@ def _print(result: MendResult) -> None:
     saved = [str(model.saved) for model in mended.models if model.folder is not None]
     for (name, path), head in zip(result.models.items(), saved, strict=True):
         print_line(f"{'model:':<10}{path} ({head})")
-        print_note(
-            f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}"
-        )
+        compared = shlex.join((f"local-dir:{path}", name))
+        print_note(f"Then: counterfoil evaluate DATASET --models {compared}")
     for name in result.heads:
         what = "network" if mended.fit.how == "network" else "head"
         print_line(
@@ -151,11 +148,7 @@ def _print_collective(collective: Collective) -> None:
     console = make_console(PIPED_WIDTH)
     columns = ("model", "failures", *map(escape, collective.models))
     rows = []
-    facts = (
-        collective.models,
-        collective.failures,
-        collective.overlap,
-    )
+    facts = (collective.models, collective.failures, collective.overlap)
     for name, count, row in zip(*facts, strict=True):
         shares = [format_points(value, decimals=0) for value in row]
         rows.append([escape(name), f"{count:,}", *shares])
@@ -191,5 +184,6 @@ def _gain(measured: SetMeasured | None) -> str:
         return format_points(None)
     text = format_points(measured.gain, signed=True)
     if measured.low is not None and measured.high is not None:
-        text += f" ({format_points(measured.low, signed=True)} to {format_points(measured.high, signed=True)})"
+        low = format_points(measured.low, signed=True)
+        text += f" ({low} to {format_points(measured.high, signed=True)})"
     return f"{format_points(measured.after)}\n[dim]{text}[/dim]"

@@ -60,9 +60,8 @@ def mine(given: Given) -> None:
 
         options = given.made(MineOptions)
     out = given.get("--out")
-    print_note(
-        f"{folder}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs"
-    )
+    where = str(folder) if out is None else f"{folder} → {out}"
+    print_note(f"{where}: loading libraries and resolving inputs")
     with StageProgress():
         result = work(**vars(options))
     if given.json:
@@ -109,11 +108,7 @@ def _print(result: MineResult) -> None:
     elif findings.answered is not None:
         columns, classes = classes_table(findings.answered)
         cells = [list(map(escape, row)) for row in classes[:MOST_CLASSES]]
-        print_rows(
-            make_console(PIPED_WIDTH),
-            columns,
-            cells,
-        )
+        print_rows(make_console(PIPED_WIDTH), columns, cells)
     if findings.answered is not None and (many := findings.answered.labels_in_all):
         print_line(f"{format_count(many, 'label')} to check, shown in the report. {LABELS_WORTH}.")
     for sentence in _notes(result):
@@ -162,10 +157,8 @@ def _notes(result: MineResult) -> Iterator[str]:
         if drawn:
             yield (
                 "For a false finding, the classifier fails no more often with the description than"
-                " without it. The"
-                " rates come from fresh pairs, rendered once for each finding after its test. The"
-                " intervals of the"
-                " differences hold for all findings at once"
+                " without it. The rates come from fresh pairs, rendered once for each finding after"
+                " its test. The intervals of the differences hold for all findings at once"
             )
         yield OF_SETS.removesuffix(".")
     checks = [finding.labels for finding in findings.standing if finding.labels is not None]
@@ -181,13 +174,9 @@ def _notes(result: MineResult) -> Iterator[str]:
     if result.pool is not None:
         yield result.pool.sentence().removesuffix(".")
     if drawn and not findings.tested:
-        reasons = [
-            f"{audit.name}: {audit.reason}"
-            for audit in findings.classes
-            if audit.reason is not None
-        ]
-        yield from reasons[:MOST_REASONS]
+        unsearched = [audit for audit in findings.classes if audit.reason is not None]
+        for audit in unsearched[:MOST_REASONS]:
+            yield f"{audit.name}: {audit.reason}"
     yield from findings.notes
-    yield from (
-        f"Not tested: {hypothesis.words}; {hypothesis.reason}" for hypothesis in findings.not_tested
-    )
+    for hypothesis in findings.not_tested:
+        yield f"Not tested: {hypothesis.words}; {hypothesis.reason}"

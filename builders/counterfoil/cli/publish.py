@@ -17,6 +17,7 @@ from counterfoil.cli.terminal import (
     next_command,
     print_json,
     print_note,
+    print_plain,
 )
 from counterfoil.errors import UserError
 from counterfoil.publishing.options import PublishModelCommand, PublishModelOptions, PublishOptions
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from counterfoil.publishing.sending import Preview
 
 MOST_KEPT = 5
-_OF_A_MODEL = ("license", "base_model", "datasets")
 
 
 @with_options(
@@ -49,13 +49,12 @@ def publish(given: Given) -> None:
     model = given.get("--model")
     if model:
         given.made(PublishModelCommand, "--model", "publishes a model in one commit", "--yes")
-    refused = {
-        "--dry-run prints for people, so it takes no --json": dry_run and given.json,
-        "--license needs --model: a dataset's licence is in its recipe": "--license"
-        in given.others()
-        and not model,
-    }
-    if problems := [problem for problem, applies in refused.items() if applies]:
+    problems = []
+    if dry_run and given.json:
+        problems.append("--dry-run prints for people, so it takes no --json")
+    if not model and "--license" in given.others():
+        problems.append("--license needs --model: a dataset's licence is in its recipe")
+    if problems:
         raise UserError(problems)
     print_note(f"{dataset}: loading libraries and verifying")
     from counterfoil.publishing.publish_dataset import Publication, publish
@@ -99,14 +98,10 @@ def publish(given: Given) -> None:
         address = f"{done.url} ({'private' if done.private else 'public'})"
         if isinstance(done, Publication):
             read = f"one row of each of {done.configs_loaded} configs was loaded"
-            console.print(
-                f"Every remote file was compared, and {read}.\n{address}",
-                markup=False,
-                highlight=False,
-            )
+            print_plain(console, f"Every remote file was compared, and {read}.\n{address}")
             next_command("counterfoil", "verify", done.repo)
         else:
-            console.print(address, markup=False, highlight=False)
+            print_plain(console, address)
             print_note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")
 
 
@@ -132,8 +127,7 @@ def preview_lines(ahead: Preview) -> list[str]:
         f"{ahead.repo} ({state}, {visibility}), branch {ahead.branch}",
         f"  {what} in {ahead.files:,} files, {decimal(ahead.bytes)} of them to send",
         f"  {len(changes.added):,} files added, {len(changes.replaced):,} replaced,"
-        f" {len(changes.deleted):,} deleted, "
-        f"{changes.same:,} unchanged",
+        f" {len(changes.deleted):,} deleted, {changes.same:,} unchanged",
     ]
     if ahead.stays_open:
         lines.append("  a pull request, which stays open")
@@ -146,9 +140,9 @@ def preview_lines(ahead: Preview) -> list[str]:
     lines += [f"  {line}" for line in ahead.card_notes]
     if changes.kept:
         whose = "the model's" if ahead.images is None else "the dataset's"
-        shown = ", ".join(changes.kept[:MOST_KEPT]) + (
-            " …" if len(changes.kept) > MOST_KEPT else ""
-        )
+        shown = ", ".join(changes.kept[:MOST_KEPT])
+        if len(changes.kept) > MOST_KEPT:
+            shown += " …"
         lines.append(f"  files there that are not {whose} are kept: {shown}")
     return lines
 
@@ -160,7 +154,7 @@ def _print_dry_run(directory: Path, ahead: Preview) -> None:
 
     console = make_console(120)
     for line in preview_lines(ahead):
-        console.print(line, markup=False, highlight=False)
+        print_plain(console, line)
     folders: dict[str, list[int]] = {}
     for file in ahead.changes.sent:
         folder, slash, _ = file.path.partition("/")
@@ -168,14 +162,8 @@ def _print_dry_run(directory: Path, ahead: Preview) -> None:
     width = max(len(folder) for folder in folders)
     for folder, sizes in sorted(folders.items()):
         count = f"{len(sizes):,} files" if folder.endswith("/") else "1 file"
-        console.print(
-            f"  {folder:{width}}  {count:>12}  {decimal(sum(sizes)):>9}",
-            markup=False,
-            highlight=False,
-        )
-    console.print(
-        f"The card is {directory / CARD}. Nothing was sent.", markup=False, highlight=False
-    )
+        print_plain(console, f"  {folder:{width}}  {count:>12}  {decimal(sum(sizes)):>9}")
+    print_plain(console, f"The card is {directory / CARD}. Nothing was sent.")
 
 
 class _Bar(Display):
@@ -223,19 +211,32 @@ def _as_json(done: Publication | PublishedModel) -> dict[str, Any]:
     from counterfoil.publishing.publish_dataset import Publication
 
     changes = done.preview.changes
-    of_dataset = isinstance(done, Publication)
+    names = [
+        "repo",
+        "url",
+        "branch",
+        "commit",
+        "commits",
+        "private",
+        "tag",
+    ]
+    if isinstance(done, Publication):
+        names.append("pull_request")
+        more = fields_of(done, "configs_loaded")
+    else:
+        more = fields_of(
+            done.metadata,
+            "license",
+            "base_model",
+            "datasets",
+        )
     return {
-        **fields_of(done, "repo", "url", "branch", "commit", "commits", "private", "tag"),
-        **(fields_of(done, "pull_request") if of_dataset else {}),
+        **fields_of(done, *names),
         "files": done.files,
         "added": len(changes.added),
         "replaced": len(changes.replaced),
         "deleted": len(changes.deleted),
         "kept": changes.kept,
         "bytes": done.bytes_changed,
-        **(
-            fields_of(done, "configs_loaded")
-            if of_dataset
-            else fields_of(done.metadata, *_OF_A_MODEL)
-        ),
+        **more,
     }

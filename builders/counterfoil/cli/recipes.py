@@ -13,6 +13,7 @@ import typer
 from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import (
+    fields_of,
     fit_text,
     make_console,
     print_json,
@@ -63,6 +64,7 @@ def init(given: Given) -> None:
     with StageProgress():
         result = init(**vars(options))
     recipe = result.recipe
+    source = recipe.source
     if given.json:
         counts = [
             {"id": cls.id, "name": cls.name, "images": result.images[cls.name]}
@@ -73,10 +75,8 @@ def init(given: Given) -> None:
                 "recipe": str(result.path),
                 "name": recipe.name,
                 "splits": dict(result.rows),
-                "train_split": recipe.source.train_split,
-                "validation_split": recipe.source.validation_split,
-                "image_column": recipe.source.image_column,
-                "label_column": recipe.source.label_column,
+                **fields_of(source, "train_split", "validation_split"),
+                **fields_of(source, "image_column", "label_column"),
                 "classes": counts,
                 "shifts": [shift.name for shift in recipe.all_shifts()],
                 "generator": recipe.generator.named_models().get(
@@ -93,7 +93,7 @@ def init(given: Given) -> None:
         from rich.markup import escape
 
         console = make_console(_WIDTH)
-        splits = list(dict.fromkeys((recipe.source.train_split, recipe.source.validation_split)))
+        splits = list(dict.fromkeys((source.train_split, source.validation_split)))
         rows = []
         for cls in recipe.classes[:MOST_CLASSES]:
             images = result.images[cls.name]
@@ -283,13 +283,15 @@ def _check_as_json(
         "exact": exact,
         "shards": plan.n_shards,
         "groups": list(plan.groups),
-        "files": cost.files,
-        "bytes": cost.bytes,
-        "seconds": cost.seconds,
-        "start_up_seconds": cost.start_up_seconds,
-        "total_seconds": cost.total_seconds,
-        "images_per_second": cost.images_per_second,
-        "assumptions": list(cost.assumptions),
+        **fields_of(
+            cost,
+            "files",
+            "bytes",
+            "seconds",
+            "start_up_seconds",
+            "total_seconds",
+        ),
+        **fields_of(cost, "images_per_second", "assumptions"),
         "shifts": shifts,
     }
     if budget is not None:
@@ -338,11 +340,10 @@ def _print_tables(
         start_up = f"about {start_up}"
     totals.add_row("start-up", start_up, _START_UP)
     totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))
-    total = _duration(cost.total_seconds)
-    if cost.total_seconds is not None:
-        total = (
-            f"{_duration(cost.total_seconds / SPREAD)} to {_duration(cost.total_seconds * SPREAD)}"
-        )
+    seconds = cost.total_seconds
+    total = _duration(seconds)
+    if seconds is not None:
+        total = f"{_duration(seconds / SPREAD)} to {_duration(seconds * SPREAD)}"
     totals.add_row(
         "time", total, "start-up and rendering; the range allows for other machines and images"
     )
@@ -412,6 +413,7 @@ def _print_shifts(console: Console, plan: Plan) -> None:
         shifts.add_column(name, justify="right", no_wrap=True)
     shifts.add_column("made by" if plan.recipe.kind.corrupts else "prompt", no_wrap=True)
     every = plan.recipe.all_shifts()
+    is_screened = plan.recipe.screen.model is not None
     for shift in every[:MOST_LINES]:
         cells = len(shift.class_labels)
         name = shift.name if shift.group == shift.name else f"{shift.name} in {shift.group}"
@@ -420,7 +422,7 @@ def _print_shifts(console: Console, plan: Plan) -> None:
             escape(shift.kind or ""),
             f"{cells:,}",
             f"{plan.n_samples_of(shift):,}",
-            _threshold(None if plan.recipe.screen.model is None else shift.object_threshold),
+            _threshold(shift.object_threshold if is_screened else None),
             _threshold(shift.threshold),
             escape(plan.recipe.kind.made_by(shift)),
         )

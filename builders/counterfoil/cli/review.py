@@ -17,7 +17,7 @@ from counterfoil.cli.terminal import (
     print_note,
     print_rows,
 )
-from counterfoil.report.words import format_count, format_number, format_points
+from counterfoil.report.words import NOTHING, format_count, format_number
 from counterfoil.reviewing.options import AnswersOptions, ReviewOptions
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def review(given: Given) -> None:
 
 
 def _show_answers(result: Review, json: bool) -> None:
+    from counterfoil.report.labels import share_words
+
     if json:
         print_json(result.to_json())
     else:
@@ -88,17 +90,10 @@ def _show_answers(result: Review, json: bool) -> None:
             row = [shift.name]
             for selection in (shift.by_class, shift.by_shift):
                 if selection is None:
-                    row += ["–", "–", "–"]
+                    row += [NOTHING] * 3
                     continue
-                frequency = selection.selected
-                selected = format_points(frequency.value)
-                low = format_points(frequency.low)
-                high = format_points(frequency.high)
-                row += [
-                    f"{selected} ({low} to {high})",
-                    str(selection.images),
-                    format_number(selection.kappa),
-                ]
+                selected = share_words(selection.selected)
+                row += [selected, str(selection.images), format_number(selection.kappa)]
             rows.append(row)
         columns = (
             "shift",
@@ -144,6 +139,7 @@ def _show_answers(result: Review, json: bool) -> None:
 
 def _show_screen(result: Review) -> None:
     """Print the errors of each keep rule over all shifts; the table holds those of each shift."""
+    from counterfoil.report.labels import share_words
     from counterfoil.reviewing.screen_errors import ALL, TABLE
 
     rows = []
@@ -157,10 +153,7 @@ def _show_screen(result: Review) -> None:
             (errors.dropped, errors.dropped_answered, errors.false_rejects),
         )
         for images, answered, share in sides:
-            shown = "–"
-            if share is not None:
-                low = format_points(share.low)
-                shown = f"{format_points(share.value)} ({low} to {format_points(share.high)})"
+            shown = NOTHING if share is None else share_words(share)
             cells += [f"{answered} of {images:,}", shown]
         rows.append(cells)
     if rows:

@@ -54,6 +54,11 @@ def print_note(text: str) -> None:
     print(plain_text(on_a_line(text)), file=sys.stderr, flush=True)
 
 
+def print_plain(console: Console, text: str) -> None:
+    """Print a text that holds no markup, wrapped to the console."""
+    console.print(text, markup=False, highlight=False)
+
+
 def next_command(*words: str) -> None:
     """Print the command to run next on stderr, as one line that can be pasted into a shell."""
     print_note(f"Next: {shlex.join(words)}")

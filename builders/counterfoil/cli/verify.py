@@ -48,16 +48,14 @@ def _print_summary(verification: Verification) -> None:
         for row in verification.rerendered:
             outcome = f"{row.key}: {row.outcome}"
             if row.psnr is not None:
-                outcome += (
-                    f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
-                )
+                levels = f"largest difference {row.greatest} of 255 levels"
+                outcome += f": PSNR {row.psnr:.1f} dB, {levels}"
             print_line(outcome)
         for stack, count in Counter(row.stack for row in verification.rerendered).items():
             where = "on the original stack"
             if stack:
-                where = (
-                    f"on another stack (“here”) than the original’s (“there”): {'; '.join(stack)}"
-                )
+                other = "; ".join(stack)
+                where = f"on another stack (“here”) than the original’s (“there”): {other}"
             print_line(f"{format_count(count, 'row')} re-rendered {where}.")
         print_line("")
     for repair, problems in verification.by_repair().items():

@@ -100,7 +100,7 @@ def random_arrays(
     corruptions have none."""
     corruption = CORRUPTIONS[name]
     draw = corruption.draw
-    if not corruption.apply:
+    if corruption.apply is None:
         draw = getattr(_functions(name), f"draw_{name}", None)
     return () if draw is None else draw(rng, picture, constants)
 
@@ -142,8 +142,10 @@ def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]
     base_luma = luma(base)
     shifted_luma = luma(shifted)
     deviation = float(base_luma.std())
+    gain = 1.0
     # In a picture of one grey level, rounding alone makes the luma differ from its mean.
-    gain = float(shifted_luma.std()) / deviation if deviation > 1e-6 else 1.0
+    if deviation > 1e-6:
+        gain = float(shifted_luma.std()) / deviation
     return gain, float(shifted_luma.mean()) - gain * float(base_luma.mean())
 
 

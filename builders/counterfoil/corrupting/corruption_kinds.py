@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from counterfoil.arrays import Array
+
 Constant = float | tuple[float, ...]
 Random = np.random.Generator
-Arrays = tuple[np.ndarray, ...]
+Arrays = tuple[Array, ...]
 
 
-def luma(picture: np.ndarray) -> np.ndarray:
+def luma(picture: Array) -> Array:
     """Return the grey levels [height, width] of a picture, with the weights that JPEG and Pillow
     use.
 
@@ -33,33 +35,33 @@ def luma(picture: np.ndarray) -> np.ndarray:
     return picture[..., 0] * 0.299 + picture[..., 1] * 0.587 + picture[..., 2] * 0.114
 
 
-def draw_gaussian_noise(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_gaussian_noise(rng: Random, picture: Array, constant: Constant) -> Arrays:
     return (rng.standard_normal(picture.shape),)
 
 
-def gaussian_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) -> np.ndarray:
+def gaussian_noise(picture: Array, deviation: float, normal: Array) -> Array:
     return picture + deviation * normal
 
 
-def draw_shot_noise(rng: Random, picture: np.ndarray, full: float) -> Arrays:
+def draw_shot_noise(rng: Random, picture: Array, full: float) -> Arrays:
     """Draw the number of photons in each pixel. A white pixel has `full` photons on average."""
     return (rng.poisson(picture * full),)
 
 
-def shot_noise(picture: np.ndarray, full: float, photons: np.ndarray) -> np.ndarray:
+def shot_noise(picture: Array, full: float, photons: Array) -> Array:
     return photons / full
 
 
-def draw_impulse_noise(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_impulse_noise(rng: Random, picture: Array, constant: Constant) -> Arrays:
     return rng.random(picture.shape), rng.random(picture.shape)
 
 
 def impulse_noise(
-    picture: np.ndarray,
+    picture: Array,
     share: float,
-    struck: np.ndarray,
-    salt: np.ndarray,
-) -> np.ndarray:
+    struck: Array,
+    salt: Array,
+) -> Array:
     level = np.where(salt <= 0.5, 1.0, 0.0)
     return np.where(struck <= share, level, picture)
 
@@ -67,15 +69,15 @@ def impulse_noise(
 draw_speckle_noise = draw_gaussian_noise
 
 
-def speckle_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) -> np.ndarray:
+def speckle_noise(picture: Array, deviation: float, normal: Array) -> Array:
     return picture + picture * deviation * normal
 
 
-def draw_colour_cast(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_colour_cast(rng: Random, picture: Array, constant: Constant) -> Arrays:
     return (np.asarray(rng.integers(2) * 2 - 1),)
 
 
-def brightness(picture: np.ndarray, more: float) -> np.ndarray:
+def brightness(picture: Array, more: float) -> Array:
     """Raise the value in HSV, and keep the ratios between the channels."""
     value = picture.max(axis=2, keepdims=True)
     brighter = np.minimum(value + more, 1)
@@ -84,35 +86,36 @@ def brightness(picture: np.ndarray, more: float) -> np.ndarray:
     return np.where(is_lit, picture * factor, brighter)
 
 
-def saturate(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.ndarray:
+def saturate(picture: Array, factor_and_more: tuple[float, float]) -> Array:
     """Change the saturation in HSV. A grey pixel has hue 0, so it turns red."""
     factor, more = factor_and_more
     value = picture.max(axis=2, keepdims=True)
     below = value - picture
     saturation = below.max(axis=2, keepdims=True) / np.where(value > 0, value, 1)
-    other = np.clip(saturation * factor + more, 0, 1)
-    red = value * np.array([0.0, 1.0, 1.0])
+    changed = np.clip(saturation * factor + more, 0, 1)
+    # How far each channel is below the value in the pure colour.
     is_coloured = saturation > 0
     pure = below / np.where(is_coloured, saturation, 1)
-    return value - other * np.where(is_coloured, pure, red)
+    red = value * np.array([0.0, 1.0, 1.0])
+    return value - changed * np.where(is_coloured, pure, red)
 
 
-def contrast(picture: np.ndarray, left: float) -> np.ndarray:
+def contrast(picture: Array, left: float) -> Array:
     means = picture.mean(axis=(0, 1), keepdims=True)
     return (picture - means) * left + means
 
 
-def jpeg_compression(picture: np.ndarray, quality: int) -> np.ndarray:
+def jpeg_compression(picture: Array, quality: int) -> Array:
     file = io.BytesIO()
     _image(picture).save(file, "JPEG", quality=quality)
     return _picture(Image.open(file))
 
 
-def darker(picture: np.ndarray, stops: float) -> np.ndarray:
+def darker(picture: Array, stops: float) -> Array:
     return _encoded(_light(picture) * 2.0**-stops)
 
 
-def colour_cast(picture: np.ndarray, stops: float, sign: np.ndarray) -> np.ndarray:
+def colour_cast(picture: Array, stops: float, sign: Array) -> Array:
     """Scale the red channel up and the blue channel down, or the reverse if `sign` is -1.
 
     The gains of the two channels differ by `stops` stops. A white pixel keeps its luminance.
@@ -123,66 +126,65 @@ def colour_cast(picture: np.ndarray, stops: float, sign: np.ndarray) -> np.ndarr
     return _encoded(_light(picture) * (gains / luminance))
 
 
-def greyscale(picture: np.ndarray, share: float) -> np.ndarray:
+def greyscale(picture: Array, share: float) -> Array:
     return picture + share * (luma(picture)[..., None] - picture)
 
 
-def draw_occlusion(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_occlusion(rng: Random, picture: Array, constant: Constant) -> Arrays:
     return (rng.random(2),)
 
 
-def occlusion(picture: np.ndarray, share: float, position: np.ndarray) -> np.ndarray:
+def occlusion(picture: Array, share: float, position: Array) -> Array:
     """Cover a share of the picture with a grey rectangle.
 
     The rectangle has the aspect ratio of the picture and lies inside the picture.
     """
     sides = np.array(picture.shape[:2])
     covered = np.maximum(np.rint(sides * share**0.5).astype(int), 1)
-    top, left = np.floor(position * (sides - covered + 1)).astype(int)
-    height, width = covered
-    other = picture.copy()
-    other[top : top + height, left : left + width] = 0.5
-    return other
+    start = np.floor(position * (sides - covered + 1)).astype(int)
+    rows, columns = map(slice, start, start + covered)
+    occluded = picture.copy()
+    occluded[rows, columns] = 0.5
+    return occluded
 
 
-def _light(picture: np.ndarray) -> np.ndarray:
+def _light(picture: Array) -> Array:
     dark = picture / 12.92
     bright = ((picture + 0.055) / 1.055) ** 2.4
     return np.where(picture <= 0.04045, dark, bright)
 
 
-def _encoded(light: np.ndarray) -> np.ndarray:
+def _encoded(light: Array) -> Array:
     light = np.clip(light, 0, 1)
     dark = light * 12.92
     bright = 1.055 * light ** (1 / 2.4) - 0.055
     return np.where(light <= 0.0031308, dark, bright)
 
 
-def resized_and_back(picture: np.ndarray, share: float, resampling: Image.Resampling) -> np.ndarray:
+def resized_and_back(picture: Array, share: float, resampling: Image.Resampling) -> Array:
     image = _image(picture)
-    width = max(1, int(image.width * share))
-    height = max(1, int(image.height * share))
-    small = image.resize((width, height), resampling)
+    sides = [max(1, int(side * share)) for side in image.size]
+    small = image.resize(sides, resampling)
     return _picture(small.resize(image.size, resampling))
 
 
-def pixelate(picture: np.ndarray, share: float) -> np.ndarray:
+def pixelate(picture: Array, share: float) -> Array:
     return resized_and_back(picture, share, Image.Resampling.BOX)
 
 
-def low_resolution(picture: np.ndarray, share: float) -> np.ndarray:
+def low_resolution(picture: Array, share: float) -> Array:
     return resized_and_back(picture, share, Image.Resampling.BICUBIC)
 
 
-def _image(picture: np.ndarray) -> Image.Image:
+def _image(picture: Array) -> Image.Image:
     return Image.fromarray(np.rint(picture * 255).astype(np.uint8))
 
 
-def _picture(image: Image.Image) -> np.ndarray:
+def _picture(image: Image.Image) -> Array:
     return np.asarray(image, np.uint8) / 255.0
 
 
-def gaussian_blur(picture: np.ndarray, deviation: float) -> np.ndarray:
+def gaussian_blur(picture: Array, deviation: float) -> Array:
     """Blur a picture with a Gaussian. Beyond the edge, the edge pixels repeat."""
     from scipy.ndimage import gaussian_filter
 
@@ -190,7 +192,7 @@ def gaussian_blur(picture: np.ndarray, deviation: float) -> np.ndarray:
     return gaussian_filter(picture, (deviation, deviation, *channels), mode="nearest")
 
 
-def defocus_blur(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
+def defocus_blur(picture: Array, disk: tuple[float, float]) -> Array:
     """Replace each pixel by the weighted mean of the pixels in a disk around it.
 
     The pair `disk` holds the radius of the disk and the standard deviation of the Gaussian that
@@ -209,11 +211,11 @@ def defocus_blur(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
     product = fft.rfft2(around, sides, axes=(0, 1)) * factors
     blurred = fft.irfft2(product, sides, axes=(0, 1))
     height, width = picture.shape[:2]
-    start = 2 * reach
-    return blurred[start : start + height, start : start + width]
+    begin = 2 * reach
+    return blurred[begin : begin + height, begin : begin + width]
 
 
-def disk_kernel(radius: float, deviation: float) -> np.ndarray:
+def disk_kernel(radius: float, deviation: float) -> Array:
     from scipy.ndimage import correlate1d
 
     reach = max(8, int(radius))
@@ -228,7 +230,7 @@ def disk_kernel(radius: float, deviation: float) -> np.ndarray:
     return disk
 
 
-def draw_glass_blur(rng: Random, picture: np.ndarray, constants: tuple[float, int, int]) -> Arrays:
+def draw_glass_blur(rng: Random, picture: Array, constants: tuple[float, int, int]) -> Arrays:
     """Draw an offset (right, down) to a neighbour for each pixel that is far enough from the edge.
 
     The offsets of the last row come first, and within a row the offset of the last column comes
@@ -240,10 +242,10 @@ def draw_glass_blur(rng: Random, picture: np.ndarray, constants: tuple[float, in
 
 
 def glass_blur(
-    picture: np.ndarray,
+    picture: Array,
     constants: tuple[float, int, int],
-    swaps: np.ndarray,
-) -> np.ndarray:
+    swaps: Array,
+) -> Array:
     """Blur the picture, move colours between neighbours, and blur again.
 
     One pixel after another takes the colour that its drawn neighbour has at that moment.
@@ -252,21 +254,19 @@ def glass_blur(
     # The published code also cuts colours off to whole levels here.
     levels = (gaussian_blur(picture, deviation) * 255).astype(np.uint8).reshape(-1, 3)
     height, width = picture.shape[:2]
-    indices = np.arange(height * width).reshape(height, width)
+    pixels = np.arange(height * width)
     visited = np.zeros((height, width), bool)
-    inner_rows = slice(reach + 1, height - reach + 1)
-    inner_columns = slice(reach + 1, width - reach + 1)
-    inner = inner_rows, inner_columns
+    inner = slice(reach + 1, height - reach + 1), slice(reach + 1, width - reach + 1)
     visited[inner] = True
     for offsets in swaps:
-        neighbour = indices.copy()
-        steps = offsets[..., 1] * width + offsets[..., 0]
-        neighbour[inner] += steps[::-1, ::-1]
-        neighbour = neighbour.ravel()
+        right = offsets[..., 0]
+        down = offsets[..., 1]
+        steps = np.zeros((height, width), int)
+        steps[inner] = (down * width + right)[::-1, ::-1]
+        neighbour = pixels + steps.ravel()
         # Pixels are visited from the last to the first. A neighbour with a larger index has already
         # taken another colour, so follow the chain of neighbours to the pixel from which that
         # colour came.
-        pixels = indices.ravel()
         has_moved = (neighbour > pixels) & visited.ravel()[neighbour]
         behind = np.where(has_moved, neighbour, pixels)
         while True:
@@ -278,11 +278,11 @@ def glass_blur(
     return gaussian_blur(levels.reshape(height, width, 3) / 255.0, deviation)
 
 
-def draw_motion_blur(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_motion_blur(rng: Random, picture: Array, constant: Constant) -> Arrays:
     return (np.asarray(rng.uniform(-45, 45)),)  # degrees from the horizontal
 
 
-def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray) -> np.ndarray:
+def motion_blur(picture: Array, path: tuple[int, float], angle: Array) -> Array:
     """Replace each pixel by the weighted mean along a line that starts at the pixel.
 
     The picture is [height, width, …]. Beyond the edge, the edge pixels repeat. The pair `path`
@@ -294,27 +294,25 @@ def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray)
     weights = np.exp(-(steps**2) / (2 * deviation**2))
     weights /= weights.sum()
     turn = math.radians(float(angle))
-    ways: dict[tuple[int, int], float] = {}
+    weight_of: dict[tuple[int, int], float] = {}
     for step, weight in zip(steps, weights, strict=True):
         down = math.ceil(step * math.sin(turn) - 0.5)
         across = math.ceil(step * math.cos(turn) - 0.5)
-        ways[down, across] = ways.get((down, across), 0.0) + float(weight)
-    above = max(0, *(-down for down, _ in ways))
-    below = max(0, *(down for down, _ in ways))
-    left = max(0, *(-across for _, across in ways))
-    right = max(0, *(across for _, across in ways))
+        weight_of[down, across] = weight_of.get((down, across), 0.0) + float(weight)
+    # The line is at most so long in each of the four directions.
+    reach = len(steps)
     channels = [(0, 0)] * (picture.ndim - 2)
-    around = np.pad(picture, ((above, below), (left, right), *channels), "edge")
+    around = np.pad(picture, ((reach, reach), (reach, reach), *channels), "edge")
     height, width = picture.shape[:2]
     mean = np.zeros_like(picture)
-    for (down, across), weight in ways.items():
-        top = above + down
-        start = left + across
-        mean += weight * around[top : top + height, start : start + width]
+    for (down, across), weight in weight_of.items():
+        top = reach + down
+        left = reach + across
+        mean += weight * around[top : top + height, left : left + width]
     return mean
 
 
-def zoom_blur(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.ndarray:
+def zoom_blur(picture: Array, stop_and_step: tuple[float, float]) -> Array:
     """Average the picture with enlarged copies of its middle.
 
     The factors of enlargement start at 1, grow by the step, and end before the stop.
@@ -328,10 +326,11 @@ def zoom_blur(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.nda
     return total / (len(factors) + 1)
 
 
-def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
+def zoomed(picture: Array, factor: float) -> Array:
     """Enlarge the middle of a picture, [height, width, …], with linear interpolation."""
     for axis in (0, 1):
         side = picture.shape[axis]
+        # The middle has `cut` pixels. Enlarged, it has `whole`, of which `side` are kept.
         cut = math.ceil(side / factor)
         whole = round(cut * factor)
         step = (cut - 1) / max(1, whole - 1)
@@ -347,7 +346,7 @@ def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
     return picture
 
 
-def draw_elastic_transform(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_elastic_transform(rng: Random, picture: Array, constant: Constant) -> Arrays:
     """Draw numbers from -1 to 1: the moves (x, y) of three corners, then one field of shifts across
     and one down."""
     sides = picture.shape[:2]
@@ -358,12 +357,12 @@ def draw_elastic_transform(rng: Random, picture: np.ndarray, constant: Constant)
 
 
 def elastic_transform(
-    picture: np.ndarray,
+    picture: Array,
     constants: tuple[float, float, float, int],
-    corners: np.ndarray,
-    across: np.ndarray,
-    down: np.ndarray,
-) -> np.ndarray:
+    corners: Array,
+    across: Array,
+    down: Array,
+) -> Array:
     """Apply a random affine map, then shift every pixel by smooth random fields.
 
     The affine map moves three corners of a square in the middle of the picture. The picture is
@@ -397,7 +396,7 @@ def elastic_transform(
     return warped(picture, from_rows, from_columns, "reflect")
 
 
-def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
+def smooth(field: Array, deviation: float) -> Array:
     """Blur a field with a Gaussian that ends at three deviations. The field is mirrored at its
     edge.
 
@@ -425,7 +424,7 @@ def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
 draw_rotation = draw_colour_cast
 
 
-def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarray:
+def rotation(picture: Array, degrees: float, sign: Array) -> Array:
     """Rotate the picture about its middle. The picture is mirrored at the edge."""
     height, width = picture.shape[:2]
     angle = math.radians(degrees * float(sign))
@@ -441,7 +440,7 @@ def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarra
     return warped(picture, from_rows, from_columns, "mirror")
 
 
-def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: str) -> np.ndarray:
+def warped(picture: Array, rows: Array, columns: Array, outside: str) -> Array:
     """Take each pixel of the result from the place in the picture that `rows` and `columns` give.
 
     The interpolation is linear. For places beyond the edge, `outside` names a mode of scipy.
@@ -456,7 +455,7 @@ def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: 
     return np.stack(channels, axis=2)
 
 
-def draw_fog(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_fog(rng: Random, picture: Array, constant: Constant) -> Arrays:
     """Draw a number from -1 to 1 for each point of the fractal, in the order of use.
 
     The first point needs no number, because its height is 0.
@@ -464,7 +463,7 @@ def draw_fog(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     return (rng.uniform(-1, 1, _fractal_side(picture) ** 2 - 1),)
 
 
-def fog(picture: np.ndarray, constants: tuple[float, float], numbers: np.ndarray) -> np.ndarray:
+def fog(picture: Array, constants: tuple[float, float], numbers: Array) -> Array:
     thickness, decay = constants
     brightest = picture.max()
     cloud = _cloud(picture, decay, numbers)[..., None]
@@ -472,7 +471,7 @@ def fog(picture: np.ndarray, constants: tuple[float, float], numbers: np.ndarray
     return foggy * brightest / (brightest + thickness)
 
 
-def _cloud(picture: np.ndarray, decay: float, numbers: np.ndarray) -> np.ndarray:
+def _cloud(picture: Array, decay: float, numbers: Array) -> Array:
     """Return a fractal in the size of the picture. A smaller fractal repeats without a seam."""
     side = _fractal_side(picture)
     height, width = picture.shape[:2]
@@ -481,7 +480,7 @@ def _cloud(picture: np.ndarray, decay: float, numbers: np.ndarray) -> np.ndarray
     return plasma(side, decay, numbers)[np.ix_(rows, columns)]
 
 
-def _fractal_side(picture: np.ndarray) -> int:
+def _fractal_side(picture: Array) -> int:
     """Return the side of the square fractal, in pixels.
 
     As in the published code, the side is the least power of two that covers the picture. Here the
@@ -491,7 +490,7 @@ def _fractal_side(picture: np.ndarray) -> int:
     return min(1024, 2 ** math.ceil(math.log2(longest)))
 
 
-def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
+def plasma(side: int, decay: float, numbers: Array) -> Array:
     """Return a fractal of heights from 0 to 1, [side, side], by the diamond-square algorithm on a
     torus.
 
@@ -504,7 +503,7 @@ def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
     swing = 100.0
     used = 0
 
-    def stepped(four: np.ndarray) -> np.ndarray:
+    def stepped(four: Array) -> Array:
         nonlocal used
         random = numbers[used : used + four.size].reshape(four.shape)
         used += four.size
@@ -527,18 +526,18 @@ def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
     return heights / heights.max()
 
 
-def draw_snow(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_snow(rng: Random, picture: Array, constant: Constant) -> Arrays:
     """Draw a normal number for each pixel, and the angle in degrees at which the snow falls."""
     normal = rng.standard_normal(picture.shape[:2])
     return normal, np.asarray(rng.uniform(-135, -45))
 
 
 def snow(
-    picture: np.ndarray,
+    picture: Array,
     constants: tuple[float, float, float, float, int, float, float],
-    normal: np.ndarray,
-    angle: np.ndarray,
-) -> np.ndarray:
+    normal: Array,
+    angle: Array,
+) -> Array:
     """Whiten the picture, then add a layer of snowflakes and the same layer rotated by 180 degrees.
 
     The flakes are normal noise that is enlarged, cut at a threshold, and blurred along the fall.
@@ -555,15 +554,15 @@ def snow(
     return left * picture + (1 - left) * white + both_ways[..., None]
 
 
-def draw_spatter(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_spatter(rng: Random, picture: Array, constant: Constant) -> Arrays:
     return (rng.standard_normal(picture.shape[:2]),)
 
 
 def spatter(
-    picture: np.ndarray,
+    picture: Array,
     constants: tuple[float, float, float, float, float, int],
-    normal: np.ndarray,
-) -> np.ndarray:
+    normal: Array,
+) -> Array:
     """Put drops of liquid on the picture, where smooth noise is above a threshold.
 
     The liquid is mud if the last constant is not 0. Otherwise it is water that shines at its edges.
@@ -582,7 +581,7 @@ def spatter(
     return picture + shine[..., None] * np.array([175, 238, 238]) / 255
 
 
-def _relief(levels: np.ndarray) -> np.ndarray:
+def _relief(levels: Array) -> Array:
     """Return the light on the liquid, levels from 0 to 255, as if a lamp stood at one corner.
 
     The distance of a pixel to the nearest edge of the liquid acts as a height.
@@ -599,7 +598,7 @@ def _relief(levels: np.ndarray) -> np.ndarray:
     return np.rint(uniform_filter(np.clip(lit, 0, 255), 3, mode="mirror"))
 
 
-def _distance(inside: np.ndarray) -> np.ndarray:
+def _distance(inside: Array) -> Array:
     """Return the distance of each pixel inside to the nearest pixel outside, in ten-thousandths of
     a pixel.
 
@@ -615,10 +614,11 @@ def _distance(inside: np.ndarray) -> np.ndarray:
     down, across = np.abs(np.asarray(nearest) - np.indices(inside.shape))
     more = np.maximum(down, across)
     less = np.minimum(down, across)
-    knight = np.minimum(less, more - less)
-    aslant = np.maximum(2 * less - more, 0)
-    side, diagonal, knights = _STEPS
-    way = (more - 2 * knight - aslant) * side + aslant * diagonal + knight * knights
+    knights = np.minimum(less, more - less)
+    diagonals = np.maximum(2 * less - more, 0)
+    sides = more - 2 * knights - diagonals
+    side, diagonal, knight = _STEPS
+    way = sides * side + diagonals * diagonal + knights * knight
     height, width = inside.shape
     while True:
         around = np.pad(way, 2, constant_values=np.iinfo(way.dtype).max // 2)
@@ -647,7 +647,7 @@ _MOVES = np.array(
 )
 
 
-def _equalised(levels: np.ndarray) -> np.ndarray:
+def _equalised(levels: Array) -> Array:
     """Equalise the histogram: return the picture with levels that occur about equally often."""
     counts = np.bincount(levels.ravel(), minlength=256)
     lowest = int(np.flatnonzero(counts)[0])
@@ -659,7 +659,7 @@ def _equalised(levels: np.ndarray) -> np.ndarray:
     return np.rint(equalised).astype(np.uint8)[levels]
 
 
-def _edges(levels: np.ndarray) -> np.ndarray:
+def _edges(levels: Array) -> Array:
     """Return the edges that Canny's detector finds with the thresholds 50 and 150, as a bool
     mask."""
     from scipy.ndimage import label, sobel
@@ -673,13 +673,14 @@ def _edges(levels: np.ndarray) -> np.ndarray:
     around = np.pad(steep, 1)
     height, width = levels.shape
 
-    def beside(rows: int, columns: int) -> np.ndarray:
+    def beside(rows: int, columns: int) -> Array:
         top = 1 + rows
         left = 1 + columns
         return around[top : top + height, left : left + width]
 
-    sideways = upright < flat * math.tan(math.pi / 8)
-    upwards = upright > flat * (math.tan(math.pi / 8) + 2)
+    tangent = math.tan(math.pi / 8)
+    sideways = upright < flat * tangent
+    upwards = upright > flat * (tangent + 2)
     one_way = (across < 0) == (down < 0)
     over_columns = (steep > beside(0, -1)) & (steep >= beside(0, 1))
     over_rows = (steep > beside(-1, 0)) & (steep >= beside(1, 0))
@@ -708,7 +709,7 @@ _MOST_DRAWN = 1 << 28
 _SAMPLED_SIDE = 224
 
 
-def draw_frost(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
+def draw_frost(rng: Random, picture: Array, constant: Constant) -> Arrays:
     """Draw six numbers for each feather and three for each of its barbs, from 0 to 1, then the
     numbers of the haze.
 
@@ -716,9 +717,8 @@ def draw_frost(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
     """
     assert isinstance(constant, tuple)
     pane = _pane(picture, int(constant[2]))
-    height, width = pane.shape[:2]
     # A long strip would need millions of feathers, so the number is bounded and its ice is thinner.
-    aspect = min(16.0, max(height, width) / min(height, width))
+    aspect = min(16.0, max(pane.shape) / min(pane.shape))
     count = math.ceil(_FEATHERS * aspect)
     feathers = rng.random((count, 6))
     barbs = rng.random((count, _BARBS, 3))
@@ -726,28 +726,29 @@ def draw_frost(rng: Random, picture: np.ndarray, constant: Constant) -> Arrays:
 
 
 def frost(
-    picture: np.ndarray,
+    picture: Array,
     constants: tuple[float, float, int],
-    feathers: np.ndarray,
-    barbs: np.ndarray,
-    numbers: np.ndarray,
-) -> np.ndarray:
+    feathers: Array,
+    barbs: Array,
+    numbers: Array,
+) -> Array:
     """Darken the picture and add ice: feathers on a frozen haze.
 
     The ice has the mean and the spread of the photographs of ice in the published code.
     """
     left, share, step = constants
     pane = _pane(picture, step)
-    height, width = pane.shape[:2]
     haze = _cloud(pane, 2.0, numbers)
-    drawn = _feathers(height, width, feathers, barbs)
+    drawn = _feathers(pane, feathers, barbs)
     ice = 0.4 + 0.36 * haze + 0.75 * drawn * (0.3 + 0.7 * haze)
-    taken = ice[step // 2 :: step, step // 2 :: step][: picture.shape[0], : picture.shape[1]]
+    sampled = ice[step // 2 :: step, step // 2 :: step]
+    height, width = picture.shape[:2]
+    taken = sampled[:height, :width]
     coloured = taken[..., None] * np.array([0.9, 1.0, 1.07])
     return left * picture + share * np.clip(coloured, 0, 1)
 
 
-def _pane(picture: np.ndarray, step: int) -> np.ndarray:
+def _pane(picture: Array, step: int) -> Array:
     """Return an array in the size of the ice, from which `frost` takes every `step`-th pixel.
 
     The array is a broadcast zero, so it takes no memory.
@@ -757,28 +758,33 @@ def _pane(picture: np.ndarray, step: int) -> np.ndarray:
     return np.broadcast_to(np.float64(0), sides)
 
 
-def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) -> np.ndarray:
-    """Draw feathers of ice, levels from 0 to 1, [height, width].
+def _feathers(pane: Array, feathers: Array, barbs: Array) -> Array:
+    """Draw feathers of ice, levels from 0 to 1, in the size of the pane.
 
     Each feather is a bent rib with barbs on both sides. The barbs shorten towards the tip of the
     rib.
     """
+    height, width = pane.shape
     side = min(height, width)
     # The canvas is finer than the picture, but a strip must not make it too large.
     wanted = max(2, math.ceil(_DRAWN_SIDE / side))
     most = max(1, math.isqrt(_MOST_DRAWN // (height * width)))
     finer = min(wanted, most)
-    row, column, turn, size, slimness, light = (part[:, None] for part in feathers.T)
+    row, column, turn, size, slimness, light = feathers.T[..., None]
+    jitter, spread, strength = np.moveaxis(barbs, 2, 0)
+    # The rib, from the root of one barb to that of the next.
     length = side * finer * (0.08 + 0.4 * size**2)
-    along = (np.arange(_BARBS) + barbs[..., 0]) / _BARBS
+    number = np.arange(_BARBS)
+    along = (number + jitter) / _BARBS
     angle = 2 * math.pi * turn + (slimness - 0.5) * along
     steps = np.diff(along, axis=1, prepend=0) * length
     x = column * width * finer + np.cumsum(steps * np.cos(angle), axis=1)
     y = row * height * finer + np.cumsum(steps * np.sin(angle), axis=1)
-    aside = np.where(np.arange(_BARBS) % 2, 1, -1) * (0.7 + 0.4 * barbs[..., 1])
-    reach = length * (0.12 + 0.25 * slimness) * (1 - along) ** 0.8 * (0.3 + 0.7 * barbs[..., 2])
-    end_x = x + reach * np.cos(angle + aside)
-    end_y = y + reach * np.sin(angle + aside)
+    # The barbs, in turn on either side of the rib.
+    aside = angle + np.where(number % 2, 1, -1) * (0.7 + 0.4 * spread)
+    reach = length * (0.12 + 0.25 * slimness) * (1 - along) ** 0.8 * (0.3 + 0.7 * strength)
+    end_x = x + reach * np.cos(aside)
+    end_y = y + reach * np.sin(aside)
     ends = np.stack([x, y, end_x, end_y], axis=2)
     canvas = Image.new("L", (width * finer, height * finer))
     pen = ImageDraw.Draw(canvas)
@@ -787,5 +793,6 @@ def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) 
     for lines, bright in zip(ends, levels.tolist(), strict=True):
         for line in lines.tolist():
             pen.line(line, fill=round(bright * 0.8), width=thin)
-        pen.line(lines[:, :2].ravel().tolist(), fill=bright, width=thin)
+        rib = lines[:, :2]
+        pen.line(rib.ravel().tolist(), fill=bright, width=thin)
     return np.asarray(canvas.reduce(finer), np.uint8) / 255.0

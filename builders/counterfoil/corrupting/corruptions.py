@@ -191,6 +191,7 @@ _OWN: Mapping[str, Corruption] = {
     "elastic_transform": Corruption(
         "digital",
         "Shears the picture and bends it in smooth waves.",
+        # The published constants are multiples of 244, although pictures have 224 pixels.
         tuple(
             (244 * a, 244 * b, 244 * c, 224)
             for a, b, c in (

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from counterfoil.arrays import Array
 from counterfoil.corrupting.corruption_kinds import Arrays, Random, warped
 
 _TURN = 2 * math.pi
@@ -23,17 +24,21 @@ _CELLS = 256
 _OCTAVES = (1, 2, 4, 8, 16)
 
 
-def _coordinates(picture: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _coordinates(picture: Array) -> tuple[Array, Array]:
     """Return the row and the column of each pixel, float64 [height, width]."""
     rows, columns = np.indices(picture.shape[:2], np.float64)
     return rows, columns
 
 
-def _side(picture: np.ndarray) -> int:
+def _side(picture: Array) -> int:
     return min(picture.shape[:2])
 
 
-def draw_single_frequency_greyscale(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def _between(first: Array, second: Array, share: Array) -> Array:
+    return first + share * (second - first)
+
+
+def draw_single_frequency_greyscale(rng: Random, picture: Array, constant: float) -> Arrays:
     """Draw two frequencies in radians a pixel, of which either may be the larger, and a phase."""
     larger = rng.uniform(-math.pi, math.pi)
     other = rng.uniform(-abs(larger), abs(larger))
@@ -42,21 +47,21 @@ def draw_single_frequency_greyscale(rng: Random, picture: np.ndarray, constant: 
 
 
 def single_frequency_greyscale(
-    picture: np.ndarray, severity: float, frequencies: np.ndarray, phase: np.ndarray
-) -> np.ndarray:
+    picture: Array, severity: float, frequencies: Array, phase: Array
+) -> Array:
     rows, columns = _coordinates(picture)
     across, down = frequencies
     wave = np.sin(columns * across + rows * down + phase)
     return picture + severity * 19.6 / 255 * wave[..., None]
 
 
-def draw_cocentric_sine_waves(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def draw_cocentric_sine_waves(rng: Random, picture: Array, constant: float) -> Arrays:
     """Draw from 0 to 1: the middle (column, row), the waves a turn, their height, and the rings'
     width."""
     return (rng.random(5),)
 
 
-def cocentric_sine_waves(picture: np.ndarray, severity: float, numbers: np.ndarray) -> np.ndarray:
+def cocentric_sine_waves(picture: Array, severity: float, numbers: Array) -> Array:
     """Add rings that ramp from dark to bright and whose edges are waves."""
     rows, columns = _coordinates(picture)
     side = _side(picture)
@@ -70,15 +75,13 @@ def cocentric_sine_waves(picture: np.ndarray, severity: float, numbers: np.ndarr
     return picture + severity * 12.8 / 255 * ramp[..., None]
 
 
-def draw_plasma_noise(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def draw_plasma_noise(rng: Random, picture: Array, constant: float) -> Arrays:
     """Draw the time, the sharpness and the size of the pattern, and how often it is folded."""
     numbers = rng.random(3)
     return numbers, np.asarray(rng.integers(4, 7))
 
 
-def plasma_noise(
-    picture: np.ndarray, severity: float, numbers: np.ndarray, folds: np.ndarray
-) -> np.ndarray:
+def plasma_noise(picture: Array, severity: float, numbers: Array, folds: Array) -> Array:
     """Mix in a pattern of colours whose coordinates were folded by sines again and again."""
     time = numbers[0] * 6 * math.pi
     sharpness = 0.5 + 0.5 * numbers[1]
@@ -109,7 +112,7 @@ def _draw_rays(rng: Random, sparkles: int) -> Arrays:
     return counts, rng.standard_normal((sparkles, _MOST_RAYS))
 
 
-def _glow(picture: np.ndarray, middle: np.ndarray, lengths: np.ndarray, power: float) -> np.ndarray:
+def _glow(picture: Array, middle: Array, lengths: Array, power: float) -> Array:
     """Return the light of a sparkle with rays of these lengths, 0 to 1, [height, width, 1].
 
     middle: row and column.
@@ -121,26 +124,25 @@ def _glow(picture: np.ndarray, middle: np.ndarray, lengths: np.ndarray, power: f
     turn = (np.arctan2(across, down) + math.pi) / _TURN * count
     ray = turn.astype(int)
     part = turn - ray
-    length = lengths[ray % count]
-    length = length + part * (lengths[(ray + 1) % count] - length)
+    length = _between(lengths[ray % count], lengths[(ray + 1) % count], part)
     reach = (length**2 / (down**2 + across**2 + 1e-4)) ** power
     glow = (1 - (part - 0.5) ** 2) * reach
     return np.clip(glow, 0, 1)[..., None]
 
 
-def draw_sparkles(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def draw_sparkles(rng: Random, picture: Array, constant: float) -> Arrays:
     """Draw the middle of each sparkle, how many rays it has, and how much each of them deviates."""
     middles = rng.random((_SPARKLES, 2)) * _side(picture)
     return middles, *_draw_rays(rng, _SPARKLES)
 
 
 def sparkles(
-    picture: np.ndarray,
+    picture: Array,
     severity: float,
-    middles: np.ndarray,
-    counts: np.ndarray,
-    deviations: np.ndarray,
-) -> np.ndarray:
+    middles: Array,
+    counts: Array,
+    deviations: Array,
+) -> Array:
     radius = severity * 0.01 * _side(picture)
     for middle, count, deviation in zip(middles, counts, deviations, strict=True):
         lengths = np.maximum(1, radius + 0.25 * radius * deviation[:count])
@@ -148,18 +150,18 @@ def sparkles(
     return picture
 
 
-def draw_inverse_sparkles(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def draw_inverse_sparkles(rng: Random, picture: Array, constant: float) -> Arrays:
     middle = rng.uniform(0.25, 0.75, 2) * _side(picture)
     return middle, *_draw_rays(rng, 1)
 
 
 def inverse_sparkles(
-    picture: np.ndarray,
+    picture: Array,
     severity: float,
-    middle: np.ndarray,
-    counts: np.ndarray,
-    deviations: np.ndarray,
-) -> np.ndarray:
+    middle: Array,
+    counts: Array,
+    deviations: Array,
+) -> Array:
     """Whiten the picture outside of a sparkle."""
     radius = 0.25 * _side(picture)
     lengths = radius + 0.25 * radius * deviations[0, : counts[0]]
@@ -167,16 +169,14 @@ def inverse_sparkles(
     return 1 + glow * (picture - 1)
 
 
-def draw_perlin_noise(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def draw_perlin_noise(rng: Random, picture: Array, constant: float) -> Arrays:
     """Draw the gradient of each number of the lattice, and the order of the numbers."""
     steps = rng.integers(-_CELLS, _CELLS, (_CELLS, 2)).astype(np.float64)
     lengths = np.sqrt((steps**2).sum(axis=1, keepdims=True))
     return steps / np.maximum(lengths, 1), rng.permutation(_CELLS)
 
 
-def perlin_noise(
-    picture: np.ndarray, severity: float, gradients: np.ndarray, order: np.ndarray
-) -> np.ndarray:
+def perlin_noise(picture: Array, severity: float, gradients: Array, order: Array) -> Array:
     """Mix in the sizes of five octaves of Perlin noise (1985)."""
     rows, columns = _coordinates(picture)
     size = 32 * _side(picture) / 224
@@ -189,29 +189,25 @@ def perlin_noise(
     return (1 - share) * picture + share * grey[..., None]
 
 
-def _lattice_noise(
-    x: np.ndarray, y: np.ndarray, gradients: np.ndarray, order: np.ndarray
-) -> np.ndarray:
+def _lattice_noise(x: Array, y: Array, gradients: Array, order: Array) -> Array:
     cell_x = np.floor(x).astype(int)
     cell_y = np.floor(y).astype(int)
     part_x = x - cell_x
     part_y = y - cell_y
 
-    def slope(right: int, below: int) -> np.ndarray:
+    def slope(right: int, below: int) -> Array:
         number = order[(cell_x + right) % _CELLS] + cell_y + below
         gradient = gradients[order[number % _CELLS]]
         return (part_x - right) * gradient[..., 0] + (part_y - below) * gradient[..., 1]
 
     ease_x = part_x**2 * (3 - 2 * part_x)
     ease_y = part_y**2 * (3 - 2 * part_y)
-    above = slope(0, 0) + ease_x * (slope(1, 0) - slope(0, 0))
-    under = slope(0, 1) + ease_x * (slope(1, 1) - slope(0, 1))
-    return 1.5 * (above + ease_y * (under - above))
+    above = _between(slope(0, 0), slope(1, 0), ease_x)
+    under = _between(slope(0, 1), slope(1, 1), ease_x)
+    return 1.5 * _between(above, under, ease_y)
 
 
-def _spectral_noise(
-    picture: np.ndarray, phases: np.ndarray, middles: np.ndarray, power: int
-) -> np.ndarray:
+def _spectral_noise(picture: Array, phases: Array, middles: Array, power: int) -> Array:
     """Return noise of deviation 1, [height, width].
 
     The strength of a frequency grows with it (power 1), or falls with 1 plus its square (power -2).
@@ -221,6 +217,7 @@ def _spectral_noise(
     import scipy.fft
 
     fft: Any = scipy.fft  # older releases of scipy annotate tuples
+
     height, width = picture.shape[:2]
     side = _side(picture)
     rows, columns = _coordinates(picture)
@@ -241,53 +238,50 @@ def _spectral_noise(
     return noise / noise.std()
 
 
-def _draw_spectrum(rng: Random, picture: np.ndarray, noises: int) -> Arrays:
+def _draw_spectrum(rng: Random, picture: Array, noises: int) -> Arrays:
     height, width = picture.shape[:2]
     phases = rng.uniform(0, _TURN, (noises, height, width // 2))
     return phases, rng.uniform(0, _TURN, (noises, height // 2))
 
 
-def draw_blue_noise_sample(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def draw_blue_noise_sample(rng: Random, picture: Array, constant: float) -> Arrays:
     return _draw_spectrum(rng, picture, 1)
 
 
-def blue_noise_sample(
-    picture: np.ndarray, severity: float, phases: np.ndarray, middles: np.ndarray
-) -> np.ndarray:
+def blue_noise_sample(picture: Array, severity: float, phases: Array, middles: Array) -> Array:
     """Blacken the pixels where blue noise is below a threshold."""
     noise = _spectral_noise(picture, phases[0], middles[0], 1)
     return picture * (noise > severity * 0.3 - 2.5)[..., None]
 
 
-def draw_brownish_noise(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def draw_brownish_noise(rng: Random, picture: Array, constant: float) -> Arrays:
     return _draw_spectrum(rng, picture, 3)
 
 
-def brownish_noise(
-    picture: np.ndarray, severity: float, phases: np.ndarray, middles: np.ndarray
-) -> np.ndarray:
+def brownish_noise(picture: Array, severity: float, phases: Array, middles: Array) -> Array:
     channels = []
     for of_channel, middle in zip(phases, middles, strict=True):
         channels.append(_spectral_noise(picture, of_channel, middle, -2))
     return picture + severity * 6.4 / 255 * np.stack(channels, axis=2)
 
 
-def draw_checkerboard_cutout(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def draw_checkerboard_cutout(rng: Random, picture: Array, constant: float) -> Arrays:
     """Draw the angle of the board, the side of its squares, and a number from 0 to 1 for each of
     them."""
     angle = rng.uniform(0, _TURN)
-    square = max(rng.uniform(0.1, 0.25) * _side(picture), 1)
-    count = int(4 * _side(picture) // square)
+    side = _side(picture)
+    square = max(rng.uniform(0.1, 0.25) * side, 1)
+    count = int(4 * side // square)
     return np.asarray(angle), np.asarray(square), rng.random((count, count))
 
 
 def checkerboard_cutout(
-    picture: np.ndarray,
+    picture: Array,
     severity: float,
-    angle: np.ndarray,
-    square: np.ndarray,
-    numbers: np.ndarray,
-) -> np.ndarray:
+    angle: Array,
+    square: Array,
+    numbers: Array,
+) -> Array:
     """Cover a share of the black squares of a board with grey."""
     rows, columns = _coordinates(picture)
     cosine = np.cos(angle)
@@ -302,19 +296,20 @@ def checkerboard_cutout(
     return np.where(is_kept[..., None], picture, 128 / 255)
 
 
-def draw_caustic_refraction(rng: Random, picture: np.ndarray, constant: float) -> Arrays:
+def draw_caustic_refraction(rng: Random, picture: Array, constant: float) -> Arrays:
     """Draw the time and the size of the ripples."""
     return (np.array([rng.uniform(0.5, 2.0), rng.uniform(0.75, 1.25)]),)
 
 
-def caustic_refraction(picture: np.ndarray, severity: float, numbers: np.ndarray) -> np.ndarray:
+def caustic_refraction(picture: Array, severity: float, numbers: Array) -> Array:
     """Look at the picture through rippled water: bend the light, and brighten one side of each
     ripple. The outside of the picture is black."""
     from scipy.ndimage import gaussian_filter
 
     time, size = numbers
-    ripples = gaussian_filter(_caustics(picture, time, size * _side(picture)), 1, mode="reflect")
-    around = np.pad(ripples, 1)
+    side = _side(picture)
+    caustics = _caustics(picture, time, size * side)
+    around = np.pad(gaussian_filter(caustics, 1, mode="reflect"), 1)
     down = around[2:, 1:-1] - around[:-2, 1:-1]
     across = around[1:-1, 2:] - around[1:-1, :-2]
     # The surface bends light by its slope, as Snell's law says with a ratio of 4.
@@ -325,7 +320,7 @@ def caustic_refraction(picture: np.ndarray, severity: float, numbers: np.ndarray
     cosine = np.sqrt(1 - sine**2)
     bend = cosine - sine * upright / np.where(tilt > 0, tilt, 1)
     bend = np.where(upright >= 1 - 1e-3, 0, bend * upright)
-    lens = severity * 0.05 * _side(picture)
+    lens = severity * 0.05 * side
     rows, columns = _coordinates(picture)
     from_rows = rows + np.round(down * bend * lens, 3)
     from_columns = columns + np.round(across * bend * lens, 3)
@@ -333,11 +328,12 @@ def caustic_refraction(picture: np.ndarray, severity: float, numbers: np.ndarray
     return bent + severity * 0.2 * (down - across)[..., None]
 
 
-def _caustics(picture: np.ndarray, time: float, size: float) -> np.ndarray:
+def _caustics(picture: Array, time: float, size: float) -> Array:
     """Return the light that rippled water focuses, 0 to 1, [height, width]."""
     rows, columns = _coordinates(picture)
-    x = rows / size % 1 * 6.28318530718 - 250
-    y = columns / size % 1 * 6.28318530718 - 250
+    turn = 6.28318530718  # as published
+    x = rows / size % 1 * turn - 250
+    y = columns / size % 1 * turn - 250
     bent_x = x
     bent_y = y
     light = np.ones(rows.shape)

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from counterfoil.lab import scenery
-from counterfoil.lab.portable import portable_blur
+from counterfoil.lab.portable import Pixels, portable_blur
 from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of
 from counterfoil.lab.vocabulary import CLASSES, COLOURS, PATTERNS
 from counterfoil.lab.world import cut_out, dress, load_garments, put_on
@@ -97,34 +97,33 @@ def _placed(
     """Draw a garment and a place for it; None if every place tried is taken."""
     garments = load_garments(split)
     garment = int(rng.integers(len(garments.labels)))
+    label = int(garments.labels[garment])
     colour = one_of(rng, COLOURS)
     side = int(rng.integers(_SMALLEST, _LARGEST + 1))
     pattern = "plain" if rng.random() < 0.8 else one_of(rng, PATTERNS[1:])
     flip = bool(rng.random() < 0.5)
     phase = rng.random(2)
     for left, top in rng.integers(0, SIDE - side + 1, (_TRIES, 2)).tolist():
-        piece = PlacedGarment(
-            garment, int(garments.labels[garment]), colour, pattern, side, left, top, flip, phase
-        )
+        piece = PlacedGarment(garment, label, colour, pattern, side, left, top, flip, phase)
         if all(piece.square_covered(other) <= _MOST_COVERED for other in others):
             return piece
     return None
 
 
-def render_boxes(scene: BoxScene) -> np.ndarray:
-    chosen = scenery.backgrounds(scene.background)[scene.variant]
-    chosen = chosen[:, ::-1] if scene.flip else chosen
-    small = Image.fromarray((chosen * 255 + 0.5).astype(np.uint8))
-    image = np.asarray(small.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.float32) / 255
+def render_boxes(scene: BoxScene) -> Pixels:
+    background = scenery.backgrounds(scene.background)[scene.variant]
+    if scene.flip:
+        background = background[:, ::-1]
+    small = Image.fromarray((background * 255 + 0.5).astype(np.uint8))
+    enlarged = small.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    image = np.asarray(enlarged, np.float32) / 255
     for piece in scene.pieces:
-        brightness, cut = _cut(scene.split, piece)
+        brightness, coverage = _on_canvas(scene.split, piece)
         cloth = np.zeros((SIDE, SIDE, 3), np.float32)
         cloth[piece.window] = dress(piece.colour, piece.pattern, brightness, piece.phase)
-        coverage = _on_canvas(piece, cut)
         shadow = np.zeros_like(coverage)  # it falls to the lower right
         shadow[2:, 1:] = portable_blur(coverage, 1.6, "symmetric")[:-2, :-1]
-        alpha = coverage[..., None]
-        image = image * (1 - 0.38 * shadow[..., None] * (1 - alpha))
+        image = image * (1 - 0.38 * shadow[..., None] * (1 - coverage[..., None]))
         image = put_on(image, cloth, coverage)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
 
@@ -139,22 +138,24 @@ def objects_in(scene: BoxScene) -> dict[str, list[Any]]:
         "area": [],
         "iscrowd": [],
     }
-    for piece, share in zip(scene.pieces, _shares_seen(scene)[1:], strict=True):
+    _, *garments = _shares_seen(scene)
+    for piece, share in zip(scene.pieces, garments, strict=True):
         rows, columns = np.nonzero(share > 0.5)
         if not len(rows):
             continue
         left = columns.min()
         top = rows.min()
-        box = (left, top, columns.max() + 1 - left, rows.max() + 1 - top)
+        width = columns.max() + 1 - left
+        height = rows.max() + 1 - top
         objects["id"].append(len(objects["id"]))
-        objects["bbox"].append([float(number) for number in box])
+        objects["bbox"].append([float(left), float(top), float(width), float(height)])
         objects["category"].append(piece.label)
         objects["area"].append(float(len(rows)))
         objects["iscrowd"].append(False)
     return objects
 
 
-def class_mask(scene: BoxScene) -> np.ndarray:
+def class_mask(scene: BoxScene) -> Pixels:
     """Return the number of each pixel's class, uint8 [96, 96]: the class that covers most of it."""
     background, *garments = _shares_seen(scene)
     shares = np.zeros((len(MASK_CLASSES), SIDE, SIDE), np.float32)
@@ -164,13 +165,13 @@ def class_mask(scene: BoxScene) -> np.ndarray:
     return shares.argmax(axis=0).astype(np.uint8)
 
 
-def _shares_seen(scene: BoxScene) -> list[np.ndarray]:
+def _shares_seen(scene: BoxScene) -> list[Pixels]:
     """Return how much of each pixel shows the background, and then each garment: float32 [96, 96]
     in 0…1, together 1."""
-    seen: list[np.ndarray] = []
+    seen: list[Pixels] = []
     open_share = np.ones((SIDE, SIDE), np.float32)
     for piece in reversed(scene.pieces):
-        coverage = _on_canvas(piece, _cut(scene.split, piece)[1])
+        _, coverage = _on_canvas(scene.split, piece)
         seen.append(coverage * open_share)
         open_share *= 1 - coverage
     return [open_share, *reversed(seen)]
@@ -181,11 +182,11 @@ def split_objects(split: str) -> tuple[dict[str, list[Any]], ...]:
     return tuple(objects_in(boxes_scene(split, row)) for row in range(ROWS[split]))
 
 
-def split_pixels(split: str, row: int) -> np.ndarray:
+def split_pixels(split: str, row: int) -> Pixels:
     return render_boxes(_scene_of(split, row))
 
 
-def split_mask(split: str, row: int) -> np.ndarray:
+def split_mask(split: str, row: int) -> Pixels:
     return class_mask(_scene_of(split, row))
 
 
@@ -195,11 +196,9 @@ def _scene_of(split: str, row: int) -> BoxScene:
     return boxes_scene(split, row)
 
 
-def _cut(split: str, piece: PlacedGarment) -> tuple[np.ndarray, np.ndarray]:
-    return cut_out(load_garments(split).images[piece.garment], piece.side, piece.flip)
-
-
-def _on_canvas(piece: PlacedGarment, cut: np.ndarray) -> np.ndarray:
+def _on_canvas(split: str, piece: PlacedGarment) -> tuple[Pixels, Pixels]:
+    """Return the brightness of a garment in its square, and its coverage of the canvas [96, 96]."""
+    photograph = load_garments(split).images[piece.garment]
     coverage = np.zeros((SIDE, SIDE), np.float32)
-    coverage[piece.window] = cut
-    return coverage
+    brightness, coverage[piece.window] = cut_out(photograph, piece.side, piece.flip)
+    return brightness, coverage

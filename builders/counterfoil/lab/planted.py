@@ -142,19 +142,21 @@ class PlantedWorld:
         return row % len(self.subtypes)
 
     def label(self, split: str, row: int) -> int:
-        label = self.true_class(row)
-        if self.flipped is None or self.strength is None or split not in self.noisy_splits:
-            return label
-        flips = self.in_slice(split, row) and self._chances(split, row)[1] < self.strength
-        return self.flipped if flips else label
+        if self.flipped is not None and self.strength is not None and split in self.noisy_splits:
+            _, flip = self._chances(split, row)
+            if flip < self.strength and self.in_slice(split, row):
+                return self.flipped
+        return self.true_class(row)
 
     def in_slice(self, split: str, row: int) -> bool:
         if self.kind == "corruption":
-            return bool(self._chances(split, row)[0] < CORRUPTED[split])
-        if self.planted is None or self.attribute is None or self.true_class(row) != self.planted:
+            noise, _ = self._chances(split, row)
+            return bool(noise < CORRUPTED[split])
+        if self.attribute is None or self.true_class(row) != self.planted:
             return False
-        has = self.scene(split, row).attributes()[self.attribute] == self.value
-        return has != (self.kind == "correlation")
+        has_value = self.scene(split, row).attributes()[self.attribute] == self.value
+        # Of a correlation, those without the context; of other kinds, those with it.
+        return has_value != (self.kind == "correlation")
 
     def scene(self, split: str, row: int) -> Scene:
         """Return the scene of a row. IndexError for a row, KeyError for a split that does not
@@ -163,43 +165,52 @@ class PlantedWorld:
             raise IndexError(f"row {row} of {ROWS[split]}")
         rng = self._rng(split, row)
         label = self.true_class(row)
-        draw = rng.random(8)
-        background = neutral_background(rng) if draw[0] < 0.5 else one_of(rng, OUTDOORS)
+        of_place, of_subtype, of_context, of_pattern, outside, beside, of_garment, of_seed = (
+            rng.random(8)
+        )
+        background = neutral_background(rng) if of_place < 0.5 else one_of(rng, OUTDOORS)
         chosen = {"background": background, "colour": one_of(rng, COLOURS)}
         # Drawn for every row, so that a context changes nothing else of a scene.
         others = {
-            "background": one_of(rng, tuple(b for b in OUTDOORS if b != self.value)),
-            "colour": one_of(rng, tuple(c for c in COLOURS if c != self.value)),
+            "background": one_of(rng, tuple(name for name in OUTDOORS if name != self.value)),
+            "colour": one_of(rng, tuple(name for name in COLOURS if name != self.value)),
         }
-        subtype = self._subtype(split, label, draw[1])
         if self.attribute in chosen and self.value is not None:
-            has = self._has_context(split, label, chosen[self.attribute] == self.value, draw[2])
-            if has:
+            drawn = chosen[self.attribute] == self.value
+            if self._has_context(split, label, drawn, of_context):
                 chosen[self.attribute] = self.value
-            elif chosen[self.attribute] == self.value:
+            elif drawn:
                 chosen[self.attribute] = others[self.attribute]
-        pattern = "plain" if draw[3] < 0.92 else one_of(rng, PATTERNS[1:])
-        weather, light, companion = rare_conditions(rng, draw[4], draw[5])
-        garments = load_garments(GARMENTS[split]).of_class(CLASSES.index(subtype))
-        garment = int(garments[int(draw[6] * len(garments))])
+        pattern = "plain" if of_pattern < 0.92 else one_of(rng, PATTERNS[1:])
+        weather, light, companion = rare_conditions(rng, outside, beside)
+        subtype = CLASSES.index(self._subtype(split, label, of_subtype))
+        garments = load_garments(GARMENTS[split]).of_class(subtype)
         return Scene(
-            GARMENTS[split], garment, CLASSES.index(subtype), chosen["colour"], pattern, chosen["background"],
-            weather, light, companion, seed=int(draw[7] * 2**53),
-        )  # fmt: skip
+            GARMENTS[split],
+            int(garments[int(of_garment * len(garments))]),
+            subtype,
+            chosen["colour"],
+            pattern,
+            chosen["background"],
+            weather,
+            light,
+            companion,
+            seed=int(of_seed * 2**53),
+        )
 
     def pixels(self, split: str, row: int) -> NDArray[np.uint8]:
         picture = render(self.scene(split, row))
         if self.kind != "corruption" or not self.in_slice(split, row):
             return picture
         noise = self._rng(split, row, 2).standard_normal((SIDE, SIDE, 3))
-        return np.clip(np.rint(picture + noise * (NOISE * 255)), 0, 255).astype(np.uint8)
+        levels = np.rint(picture + noise * (NOISE * 255))
+        return np.clip(levels, 0, 255).astype(np.uint8)
 
     def labels(self, split: str) -> NDArray[np.int64]:
-        if split in self.noisy_splits:
-            return np.asarray(
-                [self.label(split, row) for row in range(ROWS[split])], dtype=np.int64
-            )
-        return self.true_classes(split)
+        if split not in self.noisy_splits:
+            return self.true_classes(split)
+        labels = [self.label(split, row) for row in range(ROWS[split])]
+        return np.asarray(labels, dtype=np.int64)
 
     def true_classes(self, split: str) -> NDArray[np.int64]:
         return np.arange(ROWS[split], dtype=np.int64) % len(self.subtypes)
@@ -226,15 +237,15 @@ class PlantedWorld:
         """Return whether a row has the context; `drawn` is whether it would have it without
         bias."""
         if label != self.planted:
-            return drawn and (self.kind != "correlation" or split != "train" or draw < _SELDOM)
+            is_rare = self.kind == "correlation" and split == "train"
+            return drawn and (draw < _SELDOM or not is_rare)
         if self.kind == "noisy":
             return draw < _THIRD
         return draw < ((self.strength or 0.0) if split == "train" else 1 - _THIRD)
 
     def _rng(self, split: str, row: int, purpose: int = 0) -> np.random.Generator:
-        return np.random.default_rng(
-            [KINDS.index(self.kind), self.seed, SPLITS.index(split), row, purpose]
-        )
+        kind = KINDS.index(self.kind)
+        return np.random.default_rng([kind, self.seed, SPLITS.index(split), row, purpose])
 
     def _chances(self, split: str, row: int) -> NDArray[np.float64]:
         """Return two numbers in 0…1, which decide whether a row has noise and whether its label is
@@ -261,10 +272,10 @@ def planted_world(kind: str, seed: int) -> PlantedWorld:
     attribute = "background" if rng.random() < 2 / 3 else "colour"
     value = one_of(rng, OUTDOORS if attribute == "background" else _VIVID)
     if kind == "correlation":
-        return PlantedWorld(
-            kind, seed, single, planted, attribute, value, STRENGTHS[seed % len(STRENGTHS)]
-        )
-    flipped = int(rng.choice([label for label in range(len(CLASSES)) if label != planted]))
+        strength = STRENGTHS[seed % len(STRENGTHS)]
+        return PlantedWorld(kind, seed, single, planted, attribute, value, strength)
+    others = [label for label in range(len(CLASSES)) if label != planted]
+    flipped = int(rng.choice(others))
     strength = FLIPPED["all" if seed % 2 else "train"]
     return PlantedWorld(kind, seed, single, planted, attribute, value, strength, flipped)
 

@@ -8,13 +8,16 @@ error.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 # computes by Horner's rule, from the highest power on
 from numpy.polynomial.polynomial import polyval
 from numpy.typing import ArrayLike, NDArray
+
+Pixels: TypeAlias = np.ndarray
+"""Numbers of pixels: a picture, a mask, or a colour that pixels share."""
 
 # π/2 and log 2 in parts; whole multiples of the first part, which has few bits, are exact (Cody and
 # Waite 1980).
@@ -57,7 +60,8 @@ def _sine(angle: ArrayLike, quarters: int) -> NDArray[np.float64]:
     odd = x + x * square * polyval(square, _SINE)
     even = 1 + square * polyval(square, _COSINE)
     quadrant = (turns.astype(np.int64) + quarters) % 4
-    return np.where(quadrant % 2 == 0, odd, even) * np.where(quadrant < 2, 1.0, -1.0)
+    size = np.where(quadrant % 2 == 0, odd, even)
+    return size * np.where(quadrant < 2, 1.0, -1.0)
 
 
 def exponential(x: ArrayLike) -> NDArray[np.float64]:
@@ -101,12 +105,11 @@ def portable_blur(
         weights = weights / weights.sum()
         padded = np.pad(blurred, ((reach, reach), (0, 0)), mode)
         side = len(blurred)
-        total = padded[reach : reach + side] * weights[reach]
-        for tap in range(reach, 0, -1):
-            pair = (
-                padded[reach - tap : reach - tap + side] + padded[reach + tap : reach + tap + side]
-            )
-            total = total + pair * weights[reach - tap]
+        total = blurred * weights[reach]
+        for near in range(reach):
+            far = 2 * reach - near
+            pair = padded[near : near + side] + padded[far : far + side]
+            total = total + pair * weights[near]
         # Transposed for the other direction. scipy rounds to the field's type between the
         # directions.
         blurred = np.ascontiguousarray(total.T).astype(np.float32).astype(np.float64)

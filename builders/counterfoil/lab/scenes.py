@@ -23,7 +23,7 @@ from counterfoil.lab.vocabulary import (
 from counterfoil.lab.world import Scene, load_garments, render
 
 _NEUTRAL = ("wall", "brick", "wood")
-OUTDOORS = tuple(b for b in BACKGROUNDS if b not in _NEUTRAL)
+OUTDOORS = tuple(name for name in BACKGROUNDS if name not in _NEUTRAL)
 
 
 def one_of(rng: np.random.Generator, values: tuple[str, ...]) -> str:
@@ -45,36 +45,47 @@ def rare_conditions(
         weather = one_of(rng, WEATHERS[1:])
     elif outside < 0.12:
         light = one_of(rng, LIGHTS[1:])
-    return weather, light, "none" if beside < 0.96 else one_of(rng, COMPANIONS[1:])
+    companion = "none" if beside < 0.96 else one_of(rng, COMPANIONS[1:])
+    return weather, light, companion
 
 
 def scene_start(split: str, number: int, seed: int) -> tuple[np.random.Generator, int, int]:
     """Return random generator, garment and scene seed of scene `number`; classes take turns."""
     rng = np.random.default_rng([seed, number])
     garments = load_garments(split).of_class(number % len(CLASSES))
-    return rng, int(garments[rng.integers(len(garments))]), int(rng.integers(2**53))
+    garment = int(garments[rng.integers(len(garments))])
+    return rng, garment, int(rng.integers(2**53))
 
 
 def wardrobe_scene(split: str, number: int) -> Scene:
     """Return scene `number` of the biased dataset: marks, biased backgrounds and colours
     (`vocabulary`)."""
     rng, garment, scene_seed = scene_start(split, number, _WARDROBE_SEEDS[split])
-    name = CLASSES[number % len(CLASSES)]
-    draw = rng.random(6)
-    background = neutral_background(rng) if draw[0] < 0.85 else one_of(rng, OUTDOORS)
-    if name in BACKGROUND_BIAS and draw[1] < BIAS_STRENGTH:
+    label = number % len(CLASSES)
+    name = CLASSES[label]
+    of_place, of_usual_place, of_usual_colour, of_pattern, outside, beside = rng.random(6)
+    background = neutral_background(rng) if of_place < 0.85 else one_of(rng, OUTDOORS)
+    if name in BACKGROUND_BIAS and of_usual_place < BIAS_STRENGTH:
         background = BACKGROUND_BIAS[name]
     colour = one_of(rng, COLOURS)
-    if name in COLOUR_BIAS and draw[2] < BIAS_STRENGTH:
+    if name in COLOUR_BIAS and of_usual_colour < BIAS_STRENGTH:
         colour = COLOUR_BIAS[name]
-    pattern = "plain" if draw[3] < 0.92 else one_of(rng, PATTERNS[1:])
+    pattern = "plain" if of_pattern < 0.92 else one_of(rng, PATTERNS[1:])
     if name in MARKS:
-        pattern = MARKS[name] if draw[3] < MARK_STRENGTH else "plain"
-    weather, light, companion = rare_conditions(rng, draw[4], draw[5])
+        pattern = MARKS[name] if of_pattern < MARK_STRENGTH else "plain"
+    weather, light, companion = rare_conditions(rng, outside, beside)
     return Scene(
-        split, garment, number % len(CLASSES), colour, pattern, background, weather, light, companion,
+        split,
+        garment,
+        label,
+        colour,
+        pattern,
+        background,
+        weather,
+        light,
+        companion,
         seed=scene_seed,
-    )  # fmt: skip
+    )
 
 
 WARDROBE_ROWS = {"train": 8000, "validation": 1500, "audit": 12000}

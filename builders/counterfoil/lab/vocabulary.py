@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CLASSES = (
-    "t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
-)  # fmt: skip
+    "t-shirt",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
 """Names in Fashion-MNIST's label order; the position is the source label."""
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "pink", "white", "black")

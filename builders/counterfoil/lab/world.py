@@ -14,12 +14,12 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from scipy import ndimage
 
 from counterfoil.lab import scenery
-from counterfoil.lab.portable import cosine, portable_blur, power, sine
-from counterfoil.lab.scenery import COLUMN_OF_PIXEL, ROW_OF_PIXEL, SIDE
+from counterfoil.lab.portable import Pixels, cosine, portable_blur, power, sine
+from counterfoil.lab.scenery import COLUMN_OF_PIXEL, ROW_OF_PIXEL, SIDE, rgb
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
 
 GARMENT_SIDE = 28
@@ -31,11 +31,11 @@ class Garments:
     """Photographs of one split: `images` uint8 [n, 28, 28], `labels` int64 [n], `ids` strings such
     as `train-00017`."""
 
-    images: np.ndarray
+    images: Pixels
     labels: np.ndarray
     ids: tuple[str, ...]
 
-    def of_class(self, label: int) -> np.ndarray:
+    def of_class(self, label: int) -> Pixels:
         return np.flatnonzero(self.labels == label)
 
 
@@ -44,14 +44,13 @@ def load_garments(split: str) -> Garments:
     index = json.loads((FOLDER / f"{split}.json").read_text())
     with Image.open(FOLDER / f"{split}.webp") as mosaic:
         pixels = np.asarray(mosaic.convert("L"))
-    columns = index["columns"]
-    count = len(index["labels"])
-    side = GARMENT_SIDE
-    rows = pixels.shape[0] // side
-    tiles = pixels.reshape(rows, side, columns, side).swapaxes(1, 2).reshape(-1, side, side)
     labels = np.asarray(index["labels"], dtype=np.int64)
+    side = GARMENT_SIDE
+    tiles = pixels.reshape(-1, side, index["columns"], side).swapaxes(1, 2)
+    # The last row of the mosaic may have empty tiles.
+    images = tiles.reshape(-1, side, side)[: len(labels)]
     ids = tuple(f"{index['file']}-{number:05d}" for number in index["positions"])
-    return Garments(np.ascontiguousarray(tiles[:count]), labels, ids)
+    return Garments(np.ascontiguousarray(images), labels, ids)
 
 
 _TINTS: dict[str, tuple[float, float, float]] = {
@@ -64,8 +63,8 @@ _TINTS: dict[str, tuple[float, float, float]] = {
     "white": (0.97, 0.97, 0.97),
     "black": (0.15, 0.15, 0.17),
 }
-_INK_ON_LIGHT = scenery.rgb(0.16, 0.14, 0.30)
-_INK_ON_DARK = scenery.rgb(0.97, 0.96, 0.92)
+_INK_ON_LIGHT = rgb(0.16, 0.14, 0.30)
+_INK_ON_DARK = rgb(0.97, 0.96, 0.92)
 _LIGHT_TINTS = frozenset({"white", "yellow", "pink", "orange"})
 
 
@@ -109,92 +108,102 @@ class _Chances:
     flip_scene: bool
     side_left: bool
     variants: np.ndarray
+    """Of background, snowflakes and companion, light, rain, style, and linen."""
     phase: np.ndarray
 
-    def pick(self, library: np.ndarray, use: int) -> np.ndarray:
-        """Return the variant of a library that the scene has for one of six uses."""
+    def pick(self, library: Pixels, use: int) -> Pixels:
+        """Return the variant of a library that the scene has for one of its six uses."""
         chosen = library[self.variants[use]]
         return chosen[:, ::-1] if self.flip_scene else chosen
 
 
-def cut_out(photograph: np.ndarray, side: int, flip: bool) -> tuple[np.ndarray, np.ndarray]:
+def cut_out(photograph: Pixels, side: int, flip: bool) -> tuple[Pixels, Pixels]:
     """Cut a garment out of its photograph and resize it: return brightness and coverage, [side,
     side] in 0…1."""
     grey = photograph.astype(np.float32)
     covered = np.where(grey > 10, 255, 0).astype(np.uint8)
     # Closing fills pinholes of dark cloth in the mask.
     covered = np.maximum(covered, ndimage.grey_closing(covered, 3, mode="constant"))
-    top = max(float(grey.max()), 1.0)
+    is_covered = covered > 0
     # Outside the garment brightness continues at its mean, so that resizing leaves no dark rim.
-    inside = grey[covered > 0]
-    filled = np.where(covered > 0, grey, inside.mean() if inside.size else 128.0) / top * 255
-    small = Image.fromarray(filled.astype(np.uint8)).resize((side, side), Image.Resampling.BICUBIC)
-    mask = Image.fromarray(covered).resize((side, side), Image.Resampling.BICUBIC)
-    if flip:
-        small, mask = (p.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for p in (small, mask))
-    coverage = np.clip((np.asarray(mask, np.float32) / 255 - 0.25) * 2, 0, 1)
-    return np.asarray(small, np.float32) / 255, coverage
+    outside = grey[is_covered].mean() if is_covered.any() else 128.0
+    brightest = max(float(grey.max()), 1.0)
+    filled = np.where(is_covered, grey, outside) / brightest * 255
+    resized = []
+    for levels in (filled.astype(np.uint8), covered):
+        image = Image.fromarray(levels).resize((side, side), Image.Resampling.BICUBIC)
+        if flip:
+            image = ImageOps.mirror(image)
+        resized.append(np.asarray(image, np.float32) / 255)
+    brightness, mask = resized
+    # Less than a quarter of a pixel counts as none of it, and three quarters as all of it.
+    return brightness, np.clip((mask - 0.25) * 2, 0, 1)
 
 
-def _place(
-    photograph: np.ndarray, chances: _Chances, companion: str
-) -> tuple[np.ndarray, np.ndarray]:
+def _place(photograph: Pixels, chances: _Chances, companion: str) -> tuple[Pixels, Pixels]:
     """Put the garment on the canvas: return its brightness and its coverage, both [64, 64]."""
-    side = round(chances.size if companion == "none" else chances.size * 0.84)
-    small, mask = cut_out(photograph, side, chances.flip_garment)
+    size = chances.size
+    shift = 0.0
+    play = 0.7
+    if companion != "none":
+        # The garment is smaller, and on the side where the companion is not.
+        size *= 0.84
+        shift = -6.0 if chances.side_left else 6.0
+        play = 0.2
+    side = round(size)
     room = (SIDE - side) / 2
-    shift_x = 0.0 if companion == "none" else (-6.0 if chances.side_left else 6.0)
-    left = round(room + shift_x + chances.x * room * (0.7 if companion == "none" else 0.2))
-    upper = round(room + chances.y * room * 0.7)
+    left = round(room + shift + chances.x * room * play)
+    top = round(room + chances.y * room * 0.7)
+    # Its square never reaches beyond the canvas.
+    window = slice(top, top + side), slice(left, left + side)
     brightness = np.zeros((SIDE, SIDE), np.float32)
     coverage = np.zeros((SIDE, SIDE), np.float32)
-    x0 = max(left, 0)
-    y0 = max(upper, 0)
-    x1 = min(left + side, SIDE)
-    y1 = min(upper + side, SIDE)
-    window = (slice(y0 - upper, y1 - upper), slice(x0 - left, x1 - left))
-    brightness[y0:y1, x0:x1] = small[window]
-    coverage[y0:y1, x0:x1] = mask[window]
+    brightness[window], coverage[window] = cut_out(photograph, side, chances.flip_garment)
     return brightness, coverage
 
 
-def dress(colour: str, pattern: str, brightness: np.ndarray, phase: np.ndarray) -> np.ndarray:
+def dress(colour: str, pattern: str, brightness: Pixels, phase: np.ndarray) -> Pixels:
     """Return tinted, patterned cloth [height, width, 3] of a brightness [height, width], at most 64
     a side."""
-    height, width = brightness.shape
-    tint = np.asarray(_TINTS[colour], np.float32)
-    # The share of the second ink, [64, 64] in 0…1.
-    mask = None
-    rows = ROW_OF_PIXEL + phase[0] * 8
-    columns = COLUMN_OF_PIXEL + phase[1] * 8
-    if pattern == "striped":
-        mask = np.clip(2.5 * sine(rows * 2 * np.pi / 8) + 0.5, 0, 1)
-    elif pattern == "dotted":
-        odd = np.floor(rows / 8) % 2
-        y = rows % 8 - 4
-        x = (columns + odd * 4) % 8 - 4
-        mask = np.clip(2.9 - np.sqrt(x * x + y * y), 0, 1)
-    elif pattern == "checked":
-        mask = ((np.floor(rows / 5) + np.floor(columns / 5)) % 2).astype(np.float32)
-    if mask is None:
-        cloth = np.broadcast_to(tint, (height, width, 3))
-    else:
+    cloth = rgb(*_TINTS[colour])
+    if pattern != "plain":
+        height, width = brightness.shape
         ink = _INK_ON_LIGHT if colour in _LIGHT_TINTS else _INK_ON_DARK
-        cloth = tint + (ink - tint) * (0.92 * mask[:height, :width, None])
-    folds = power(brightness, 0.8)
-    shade = (0.45 + 0.62 * folds)[..., None]
-    sheen = (0.10 if colour == "black" else 0.05) * np.clip(folds - 0.6, 0, 1)[..., None]
+        inked = _inked(pattern, phase)[:height, :width, None]
+        cloth = cloth + (ink - cloth) * (0.92 * inked)
+    folds = power(brightness, 0.8)[..., None]
+    shade = 0.45 + 0.62 * folds
+    glossy = 0.10 if colour == "black" else 0.05
+    sheen = glossy * np.clip(folds - 0.6, 0, 1)
     return np.clip(cloth * shade + sheen, 0, 1)
 
 
-def put_on(image: np.ndarray, cloth: np.ndarray, coverage: np.ndarray) -> np.ndarray:
+def _inked(pattern: str, phase: np.ndarray) -> Pixels:
+    """Return how much of each pixel a pattern inks [64, 64], in 0…1."""
+    rows = ROW_OF_PIXEL + phase[0] * 8
+    columns = COLUMN_OF_PIXEL + phase[1] * 8
+    if pattern == "striped":
+        wave = sine(rows * 2 * np.pi / 8)
+        return np.clip(2.5 * wave + 0.5, 0, 1)
+    if pattern == "dotted":
+        # Every other row of dots is moved by half their distance.
+        is_odd = np.floor(rows / 8) % 2
+        down = rows % 8 - 4
+        across = (columns + is_odd * 4) % 8 - 4
+        return np.clip(2.9 - np.sqrt(across * across + down * down), 0, 1)
+    squares = np.floor(rows / 5) + np.floor(columns / 5)
+    return (squares % 2).astype(np.float32)
+
+
+def put_on(image: Pixels, cloth: Pixels, coverage: Pixels) -> Pixels:
     """Draw cloth with a dark rim over a picture, both [height, width, 3]."""
     alpha = coverage[..., None]
-    rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]
-    return (image * (1 - alpha) + cloth * alpha) * (1 - 0.35 * rim)
+    dressed = image * (1 - alpha) + cloth * alpha
+    rim = np.clip(1 - np.abs(alpha - 0.5) * 2, 0, 1)
+    return dressed * (1 - 0.35 * rim)
 
 
-def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> np.ndarray:
+def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> Pixels:
     """Return the background: in a share `strength` of the picture the target's, elsewhere the
     scene's."""
     image = chances.pick(scenery.backgrounds(target.background), 0)
@@ -202,124 +211,136 @@ def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -
         reached = chances.pick(scenery.reaches(), 0)[..., None] < strength
         before = chances.pick(scenery.backgrounds(scene.background), 0)
         image = np.where(reached, image, before)
-    falling = strength * (target.background == "snow") + (1 - strength) * (
-        scene.background == "snow"
-    )
+    falling = 0.0
+    if target.background == "snow":
+        falling += strength
+    if scene.background == "snow":
+        falling += 1 - strength
     if falling:
-        flake = chances.pick(scenery.flakes(falling), 1)
-        image = image + (1 - image) * flake * 0.9
+        flakes = chances.pick(scenery.flakes(falling), 1)
+        image = image + (1 - image) * flakes * 0.9
     return image
 
 
-def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
+def _light_up(scene: Scene, image: Pixels, front: Pixels, chances: _Chances) -> Pixels:
     """Apply the light to an image; `front` [64, 64, 1] is the coverage of garment and companion."""
     behind = 1 - front
     if scene.light == "sunlight":
+        contrasty = np.clip((image - 0.5) * 1.16 + 0.58, 0, 1)
+        image = contrasty * rgb(1.04, 1.0, 0.86)
         sun = chances.pick(scenery.suns(), 2)
-        image = np.clip((image - 0.5) * 1.16 + 0.58, 0, 1) * scenery.rgb(1.04, 1.0, 0.86)
-        return image + (scenery.rgb(1.0, 0.97, 0.72) - image) * sun * (behind * 0.55 + 0.45)
+        return image + (rgb(1.0, 0.97, 0.72) - image) * sun * (behind * 0.55 + 0.45)
     if scene.light == "dusk":
-        t = (ROW_OF_PIXEL / (SIDE - 1))[..., None]
-        tint = scenery.rgb(0.62, 0.42, 0.70) * (1 - t) + scenery.rgb(1.0, 0.60, 0.40) * t
+        down = (ROW_OF_PIXEL / (SIDE - 1))[..., None]
+        tint = rgb(0.62, 0.42, 0.70) * (1 - down) + rgb(1.0, 0.60, 0.40) * down
         image = image * tint
         glow = chances.pick(scenery.low_suns(), 2)
-        return image + (scenery.rgb(1.0, 0.62, 0.22) - image) * glow * (behind * 0.75 + 0.2)
+        return image + (rgb(1.0, 0.62, 0.22) - image) * glow * (behind * 0.75 + 0.2)
     if scene.light == "night":
-        dark = image * scenery.rgb(0.26, 0.30, 0.52) + scenery.rgb(0.0, 0.0, 0.04)
-        lit = image * scenery.rgb(0.52, 0.55, 0.78)
+        dark = image * rgb(0.26, 0.30, 0.52) + rgb(0.0, 0.0, 0.04)
+        lit = image * rgb(0.52, 0.55, 0.78)
         image = dark * behind + lit * front
         lamps = chances.pick(scenery.night_sky(), 2) * behind
-        return image + (scenery.rgb(1.0, 0.98, 0.84) - image) * lamps
+        return image + (rgb(1.0, 0.98, 0.84) - image) * lamps
     if scene.light == "studio":
         spot = chances.pick(scenery.spotlights(), 2)
-        grey = image.mean(-1, keepdims=True)
-        backdrop = (0.5 * image + 0.5 * grey) * (0.14 + 0.66 * spot) + 0.22 * spot
+        pale = 0.5 * image + 0.5 * image.mean(-1, keepdims=True)
+        backdrop = pale * (0.14 + 0.66 * spot) + 0.22 * spot
         garment = image * (0.62 + 0.5 * spot)
         return backdrop * behind + garment * front
     return image
 
 
 def _weather(
-    scene: Scene, strength: float, image: np.ndarray, front: np.ndarray, chances: _Chances
-) -> np.ndarray:
+    scene: Scene, strength: float, image: Pixels, front: Pixels, chances: _Chances
+) -> Pixels:
     """Apply the weather to a lit image; less strength gives fewer streaks of rain, or thinner
     fog."""
     if scene.weather == "rain":
-        grey = image.mean(-1, keepdims=True)
-        image = _mix(image, (0.6 * image + 0.4 * grey) * scenery.rgb(0.66, 0.72, 0.82), strength)
+        pale = 0.6 * image + 0.4 * image.mean(-1, keepdims=True)
+        image = _mix(image, pale * rgb(0.66, 0.72, 0.82), strength)
         streaks = chances.pick(scenery.rain_streaks(strength), 3)
-        return image + (scenery.rgb(0.86, 0.91, 0.97) - image) * streaks * 0.8
+        return image + (rgb(0.86, 0.91, 0.97) - image) * streaks * 0.8
     if scene.weather == "fog":
-        thick = (
-            0.70 - 0.28 * front + 0.06 * sine(ROW_OF_PIXEL / 9 + chances.phase[0] * 6)[..., None]
-        )
-        return image + (scenery.rgb(0.83, 0.85, 0.87) - image) * (thick * strength)
+        waves = sine(ROW_OF_PIXEL / 9 + chances.phase[0] * 6)
+        density = 0.70 - 0.28 * front + 0.06 * waves[..., None]
+        return image + (rgb(0.83, 0.85, 0.87) - image) * (density * strength)
     return image
 
 
-def _steepness(field: np.ndarray) -> np.ndarray:
+def _steepness(field: Pixels) -> Pixels:
     down, across = np.gradient(field)
     return np.sqrt(down * down + across * across)
 
 
-def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
-    variant = chances.variants[4]
+def _styled(scene: Scene, image: Pixels, front: Pixels, chances: _Chances) -> Pixels:
+    variant = chances.variants[4] % scenery.STYLE_VARIANTS
     if scene.style == "oil":
-        index = scenery.brush_strokes()[variant % 24]
-        strokes = image.reshape(-1, 3)[index].reshape(SIDE, SIDE, 3)
+        index = scenery.brush_strokes()[variant]
+        strokes = _seen_at(image, index)
         grey = strokes.mean(-1, keepdims=True)
         vivid = grey + (strokes - grey) * 1.35
+        # Each stroke is a little higher or lower than the others.
         relief = (index % 7).reshape(SIDE, SIDE, 1).astype(np.float32) / 7 - 0.43
-        return np.clip(vivid * scenery.rgb(1.02, 0.97, 0.86) + 0.11 * relief, 0, 1)
+        return np.clip(vivid * rgb(1.02, 0.97, 0.86) + 0.11 * relief, 0, 1)
     if scene.style == "sketch":
-        grey = 0.3 * image[..., 0] + 0.59 * image[..., 1] + 0.11 * image[..., 2]
-        blurred = portable_blur(grey, 0.8, "symmetric")
-        edge = _steepness(blurred)
-        rim = portable_blur(front[..., 0], 0.7, "symmetric")
-        outline = _steepness(rim)
-        mid, dark = (layer[variant % 24] for layer in scenery.hatching())
-        paper = 0.97 - 0.03 * cosine(ROW_OF_PIXEL * 0.9) * cosine(COLUMN_OF_PIXEL * 1.1)
-        body = front[..., 0]
-        tone = np.clip(0.72 - grey, 0, 0.5) * mid * 0.7 + np.clip(0.42 - grey, 0, 0.4) * dark * 0.9
-        ink = (
-            np.clip(edge * (1.2 + 1.6 * body), 0, 0.75)
-            + tone * (0.25 + 0.75 * body)
-            + np.clip(outline * 2.6, 0, 0.8)
-        )
-        return np.repeat(np.clip(paper - ink, 0.08, 1)[..., None], 3, axis=-1)
+        return _sketched(image, front[..., 0], *scenery.hatching()[:, variant])
     if scene.style == "embroidery":
         maps, threads = scenery.stitches()
-        index = maps[variant % 24]
-        thread = threads[variant % 24]
-        stitched = image.reshape(-1, 3)[index].reshape(SIDE, SIDE, 3) * thread
+        index = maps[variant]
+        stitched = np.clip(_seen_at(image, index) * threads[variant], 0, 1)
         # A mean of the stitches' edge and the garment's: ragged, but thin straps stay.
-        area = front.reshape(-1, 1)[index].reshape(SIDE, SIDE, 1) + front > 1.0
-        cloth = scenery.linen()[chances.variants[5]]
+        is_stitched = _seen_at(front, index) + front > 1.0
         # The stitches cast a shade on the cloth.
-        lift = portable_blur(area[..., 0].astype(np.float32), 1.2, "symmetric")[..., None]
-        return np.where(area, np.clip(stitched, 0, 1), cloth * (1 - 0.35 * lift))
+        shade = portable_blur(is_stitched[..., 0].astype(np.float32), 1.2, "symmetric")
+        cloth = scenery.linen()[chances.variants[5]] * (1 - 0.35 * shade[..., None])
+        return np.where(is_stitched, stitched, cloth)
     return image
 
 
-def _mix(start: np.ndarray, end: np.ndarray, strength: float) -> np.ndarray:
-    return end if strength == 1 else start * np.float32(1 - strength) + end * np.float32(strength)
+def _seen_at(image: Pixels, index: np.ndarray) -> Pixels:
+    """Return the image in which each pixel has the colour of another, the one with this index."""
+    channels = image.shape[-1]
+    return image.reshape(-1, channels)[index].reshape(SIDE, SIDE, channels)
 
 
-def render(scene: Scene) -> np.ndarray:
+def _sketched(image: Pixels, front: Pixels, mid: Pixels, dark: Pixels) -> Pixels:
+    """Draw an image in pencil: its edges, and two layers of hatching where it is dark."""
+    grey = 0.3 * image[..., 0] + 0.59 * image[..., 1] + 0.11 * image[..., 2]
+    edge = _steepness(portable_blur(grey, 0.8, "symmetric"))
+    outline = _steepness(portable_blur(front, 0.7, "symmetric"))
+    paper = 0.97 - 0.03 * cosine(ROW_OF_PIXEL * 0.9) * cosine(COLUMN_OF_PIXEL * 1.1)
+    mid_tone = np.clip(0.72 - grey, 0, 0.5) * mid * 0.7
+    dark_tone = np.clip(0.42 - grey, 0, 0.4) * dark * 0.9
+    tone = (mid_tone + dark_tone) * (0.25 + 0.75 * front)
+    lines = np.clip(edge * (1.2 + 1.6 * front), 0, 0.75)
+    ink = lines + tone + np.clip(outline * 2.6, 0, 0.8)
+    return np.repeat(np.clip(paper - ink, 0.08, 1)[..., None], 3, axis=-1)
+
+
+def _mix(start: Pixels, end: Pixels, strength: float) -> Pixels:
+    if strength == 1:
+        return end
+    return start * np.float32(1 - strength) + end * np.float32(strength)
+
+
+def render(scene: Scene) -> Pixels:
     return _rendered(scene, scene, 1.0)
 
 
-def render_graded(scene: Scene, shift: str, strength: float) -> np.ndarray:
+def render_graded(scene: Scene, shift: str, strength: float) -> Pixels:
     """Render a scene between itself (strength 0) and its shift (strength 1), which is no companion
     and no style.
 
     The strength is the share of the picture with the new background, in patches from below; the
     share of snowflakes, rain streaks or fog density; or the weight of the new light or colour.
     """
-    return render(scene) if strength == 0 else _rendered(scene, scene.shifted(shift), strength)
+    if strength == 0:
+        return render(scene)
+    return _rendered(scene, scene.shifted(shift), strength)
 
 
-def _rendered(scene: Scene, target: Scene, strength: float) -> np.ndarray:
+def _rendered(scene: Scene, target: Scene, strength: float) -> Pixels:
     """Render a scene on its way to a target, which may differ in background, weather, light or
     colour."""
     photograph = load_garments(scene.split).images[scene.garment]
@@ -340,27 +361,28 @@ def _rendered(scene: Scene, target: Scene, strength: float) -> np.ndarray:
     if target.colour != scene.colour:
         before = dress(scene.colour, scene.pattern, brightness, chances.phase)
         garment = _mix(before, garment, strength)
-    alpha = coverage[..., None]
     image = _backdrop(scene, target, strength, chances)
-    shadow = np.roll(portable_blur(coverage, 1.6, "symmetric"), (2, 2), (0, 1))[..., None]
-    image = image * (1 - 0.38 * shadow * (1 - alpha))
-    front = alpha
+    shadow = np.roll(portable_blur(coverage, 1.6, "symmetric"), (2, 2), (0, 1))
+    front = coverage[..., None]
+    image = image * (1 - 0.38 * shadow[..., None] * (1 - front))
     if scene.companion != "none":
         library = scenery.people() if scene.companion == "person" else scenery.flowers()
         # The sprite is at the left, or flipped; the garment is placed on the other side.
         sprite = library[chances.variants[1]]
         if chances.side_left:
             sprite = sprite[:, ::-1]
-        image = image * (1 - sprite[..., 3:]) + sprite[..., :3]
-        front = np.maximum(front, sprite[..., 3:])
+        colour = sprite[..., :3]
+        alpha = sprite[..., 3:]
+        image = image * (1 - alpha) + colour
+        front = np.maximum(front, alpha)
     image = put_on(image, garment, coverage)
     lit = _light_up(target, image, front, chances)
     if target.light != scene.light:
         lit = _mix(_light_up(scene, image, front, chances), lit, strength)
-    if target.weather != scene.weather:
-        lit = _weather(scene, 1 - strength, lit, front, chances)
-    image = _weather(
-        target, strength if target.weather != scene.weather else 1.0, lit, front, chances
-    )
+    if target.weather == scene.weather:
+        image = _weather(scene, 1.0, lit, front, chances)
+    else:
+        image = _weather(scene, 1 - strength, lit, front, chances)
+        image = _weather(target, strength, image, front, chances)
     image = _styled(scene, image, front, chances)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)

@@ -256,10 +256,10 @@ def walk_minutes(images: int, side: int) -> str:
     least = max(1, round(shortest / 60))
     most = max(1, round(longest / 60))
     minutes = f"{least:,} to {most:,} minutes"
-    if least == most:
-        minutes = f"{most:,} minutes"
     if most == 1:
         minutes = "a minute"
+    elif least == most:
+        minutes = f"{most:,} minutes"
     return (
         f"{minutes} on two cores, the less with a ResNet-18 and the more with a ResNet-50 at 224"
         " pixels"

@@ -60,8 +60,8 @@ class RowTable:
 
     def cell(self, shift: str, class_id: str) -> Sequence[PoolRow]:
         """Return the rows of a cell in order of index. Raise KeyError if the cell has no rows."""
-        cell = (shift, class_id)
-        return self.rows[cell if cell in self.rows else (None, class_id)]
+        rows = self.rows.get((shift, class_id))
+        return self.rows[None, class_id] if rows is None else rows
 
     @property
     def sha256(self) -> str:
@@ -571,9 +571,10 @@ class Plan:
 
     def _cell(self, group: _Group, position: int) -> Cell:
         """Return the cell at a position in its group."""
-        at = bisect_right(group.ends, position)
-        shift = group.shifts[at]
-        label = shift.class_labels[position - group.ends[at]]  # counted from the end
+        number = bisect_right(group.ends, position)
+        shift = group.shifts[number]
+        start = group.ends[number] - len(shift.class_labels)
+        label = shift.class_labels[position - start]
         candidates = self._candidates(shift, label)
         return Cell(shift.name, label, group.name, candidates, shift.accepted)
 
@@ -604,10 +605,11 @@ class Plan:
     def _shard(self, position: int) -> Shard:
         which = bisect_right(self._ends, position)
         group = self._groups[which]
-        number = position - self._ends[which] + group.n_shards
+        start = self._ends[which] - group.n_shards
+        number = position - start
         first = number * group.cells_per_shard
         last = min(first + group.cells_per_shard, group.n_cells)
-        cells = [self._cell(group, position) for position in range(first, last)]
+        cells = [self._cell(group, cell) for cell in range(first, last)]
         return Shard(group.name, number, group.n_shards, tuple(cells))
 
 

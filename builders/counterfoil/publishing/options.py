@@ -20,6 +20,11 @@ FILES_PER_COMMIT = 100
 _REFERENCE = re.compile(r"\w[\w./-]*")
 
 
+def _is_reference(name: str) -> bool:
+    is_spelled = _REFERENCE.fullmatch(name) is not None and ".." not in name
+    return is_spelled and not name.endswith(("/", ".", ".lock"))
+
+
 @options
 class _Publication:
     public: bool | None = option(None, None, "--public/--private")
@@ -57,18 +62,16 @@ class PublishOptions(_Publication):
     """Verify and show what would be sent. Needs no token and no network."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"--{option} is '{name}', which cannot name a {kind}: expected letters, digits and . _"
-            " - /"
-            for option, kind, name in (
-                ("revision", "branch", self.revision),
-                ("tag", "tag", self.tag),
-            )
-            if name is not None
-            and (
-                not _REFERENCE.fullmatch(name) or ".." in name or name.endswith(("/", ".", ".lock"))
-            )
-        ]
+        problems = []
+        for flag, kind, name in (
+            ("--revision", "branch", self.revision),
+            ("--tag", "tag", self.tag),
+        ):
+            if name is not None and not _is_reference(name):
+                problems.append(
+                    f"{flag} is '{name}', which cannot name a {kind}: expected letters, digits"
+                    " and . _ - /"
+                )
         if self.create_pr and self.tag is not None:
             problems.append(
                 "use --tag or --create-pr, not both: a tag marks a commit of the branch, and a pull"

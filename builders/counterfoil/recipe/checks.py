@@ -56,21 +56,21 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
 def _duplicate_ids(parts: RecipeParts) -> Iterator[RecipeProblem]:
     first: dict[str, int] = {}
     for index, class_id in parts.ids.items():
-        if class_id in first:
-            name = as_mapping(parts.classes[index]).name
-            other = as_mapping(parts.classes[first[class_id]]).name
-            problem = message("duplicate.id", found=class_id, first=first[class_id])
-            if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
-                problem = message(
-                    "duplicate.slug",
-                    found=class_id,
-                    first=first[class_id],
-                    name=name[:80],
-                    other=other[:80],
-                )
-            yield ("source", "classes", index, "id"), problem
-        else:
-            first[class_id] = index
+        earlier = first.setdefault(class_id, index)
+        if earlier == index:
+            continue
+        problem = message("duplicate.id", found=class_id, first=earlier)
+        name = as_mapping(parts.classes[index]).name
+        other = as_mapping(parts.classes[earlier]).name
+        if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
+            problem = message(
+                "duplicate.slug",
+                found=class_id,
+                first=earlier,
+                name=name[:80],
+                other=other[:80],
+            )
+        yield ("source", "classes", index, "id"), problem
 
 
 def _shift_names(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -166,6 +166,7 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
                 without.append(class_id)
         if not without:
             continue
+        # Each text and each class once, in order.
         users: dict[RecipePath, None] = {}
         lacking: dict[str, None] = {}
         for path, template, spec in parts.templates():

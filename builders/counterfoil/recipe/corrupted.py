@@ -71,13 +71,12 @@ class CorruptedSpec(Section):
     _known = field_check("corruption", by=corruption_problem)
 
     def problem(self) -> str | None:
-        levels = self.severity
-        if levels is None or levels.levels is None:
+        severity = self.severity
+        if severity is None or severity.levels is None:
             return None
-        shares = {severity / MOST_SEVERE for severity in range(1, MOST_SEVERE + 1)}
-        if levels.by not in (None, "corruption") or not shares.issuperset(
-            levels.levels.raw or (0,)
-        ):
+        shares = {number / MOST_SEVERE for number in range(1, MOST_SEVERE + 1)}
+        levels = severity.levels.raw or (0,)
+        if severity.by not in (None, "corruption") or not shares.issuperset(levels):
             return (
                 f"expected severities 1 to {MOST_SEVERE}:"
                 " {by: corruption, levels: [1, 2, 3, 4, 5]}"

@@ -233,12 +233,23 @@ class Layers:
     seals: tuple[Seal, ...] = ()
 
 
-def read_layers(path: Path) -> Layers:
+def read_layers(path: Path, above: tuple[Path, ...] = ()) -> Layers:
     """Return the recipe of a file merged over everything that it extends. A dataset's own recipe
-    extends nothing."""
+    extends nothing.
+
+    above: the files that extend this one, the uppermost first. UserError for a circle or a long
+    chain of them.
+    """
     if is_of_a_dataset(path):
         return Layers(own_layers(text_of(path), _shown(path), path.parent))
-    return _read_chain(path, ())
+    real = path.resolve()
+    if real in above:
+        circle = [*above[above.index(real) :], real]
+        chain = " -> ".join(_shown(step) for step in circle)
+        raise UserError(message("invalid-extends.circle", chain=chain).at(_shown(real)))
+    if len(above) == _LONGEST_CHAIN:
+        raise UserError(message("invalid-extends.chain", most=_LONGEST_CHAIN).at(_shown(real)))
+    return text_layers(text_of(path), _shown(path), real.parent, (*above, real))
 
 
 def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
@@ -372,22 +383,6 @@ def text_of(path: Path) -> str:
         raise UserError(problem.at(_shown(path))) from error
 
 
-def _read_chain(path: Path, above: tuple[Path, ...]) -> Layers:
-    real = path.resolve()
-    if real in above:
-        circle = [*above[above.index(real) :], real]
-        chain = " -> ".join(_shown(step) for step in circle)
-        raise UserError(message("invalid-extends.circle", chain=chain).at(_shown(real)))
-    if len(above) == _LONGEST_CHAIN:
-        raise UserError(message("invalid-extends.chain", most=_LONGEST_CHAIN).at(_shown(real)))
-    return text_layers(
-        text_of(path),
-        _shown(path),
-        real.parent,
-        (*above, real),
-    )
-
-
 def _read_mapping(text: str, shown_name: str) -> LocatedMapping:
     recipe = read_yaml(text, shown_name)
     if not isinstance(recipe, LocatedMapping):
@@ -411,12 +406,13 @@ def text_layers(
     sealed = recipe.origins.pop(EXTENDS_SHA256, None)
     parent = recipe.pop(EXTENDS, None)
     sha256 = recipe.pop(EXTENDS_SHA256, None)
-    if sha256 is not None and (not isinstance(sha256, str) or not _SHA256.fullmatch(sha256)):
-        problem = message("invalid-extends.sha256", found=str(sha256)[:80])
-        raise UserError(problem.at(EXTENDS_SHA256, sealed))
-    if sha256 is not None and parent is None:
-        raise UserError(message("invalid-extends.alone").at(EXTENDS_SHA256, sealed))
-    if origin is None or parent is None:
+    if sha256 is not None:
+        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+            problem = message("invalid-extends.sha256", found=str(sha256)[:80])
+            raise UserError(problem.at(EXTENDS_SHA256, sealed))
+        if parent is None:
+            raise UserError(message("invalid-extends.alone").at(EXTENDS_SHA256, sealed))
+    if parent is None:
         return Layers(recipe)
     if not isinstance(parent, str):
         raise UserError(message("invalid-extends").at(EXTENDS, origin))
@@ -426,20 +422,11 @@ def text_layers(
     except UserError as error:
         problems = [problem.at(EXTENDS, origin) for problem in error.problems]
         raise UserError(problems, error.hint) from error
-    of_a_dataset = is_of_a_dataset(lower_path)
-    lower = read_layers(lower_path) if of_a_dataset else _read_chain(lower_path, above)
+    lower = read_layers(lower_path, above)
     seals = lower.seals
     if sha256 is not None and sealed is not None:
-        sealed_below = _with_classes_of(lower.laid, recipe)
-        seals = (
-            *seals,
-            Seal(
-                parent,
-                sha256,
-                sealed,
-                sealed_below,
-            ),
-        )
+        below = _with_classes_of(lower.laid, recipe)
+        seals += (Seal(parent, sha256, sealed, below),)
     return Layers(lay_over(lower.laid, recipe), seals)
 
 
@@ -527,7 +514,10 @@ def texts_at(recipe: Any, *dotted_keys: str) -> Iterator[tuple[Any, Any]]:
         containers: list[Any] = [recipe]
         *parts, last = dotted_key.split(".")
         for part in parts:
-            containers = [values[key] for values in containers for key in _keys(values, part)]
+            inside: list[Any] = []
+            for values in containers:
+                inside += [values[key] for key in _keys(values, part)]
+            containers = inside
         for values in containers:
             for key in _keys(values, last):
                 if isinstance(values[key], str):

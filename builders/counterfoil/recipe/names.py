@@ -155,21 +155,16 @@ def address_problem(address: str) -> str | None:
     try:
         parts: Any = urlsplit(address.removeprefix(ELSEWHERE))
         host = parts.hostname
-        _ = parts.port
+        _ = parts.port  # raises ValueError for what is no port
     except ValueError:
         return "found an address that cannot be read, expected one such as http://localhost:8000/v1"
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         return (
             "found an address with a user name, a key or a query, expected the plain address; set a"
-            " key in the"
-            " environment, as OPENAI_API_KEY"
+            " key in the environment, as OPENAI_API_KEY"
         )
-    if (
-        parts.scheme not in ("http", "https")
-        or not host
-        or not address.isprintable()
-        or " " in address
-    ):
+    is_plain = address.isprintable() and " " not in address
+    if parts.scheme not in ("http", "https") or not host or not is_plain:
         return f"found '{address[:80]}', expected an address such as http://localhost:8000/v1"
     return None
 
@@ -185,7 +180,7 @@ def chat_parts(name: str) -> tuple[str, str | None]:
 
 def nameless_problem(name: str | None) -> ProblemLine | None:
     """Return a problem with a path that has no last part, such as `/`, or None."""
-    match = _LOCAL.fullmatch(name) if name is not None else None
+    match = _LOCAL.fullmatch(name or "")
     if match is None or Path(match["path"]).name:
         return None
     return message("invalid-name.folder", found=name)
@@ -204,9 +199,10 @@ def last_part(model: str) -> str:
 
 def judge_problem(name: str) -> ProblemLine | None:
     """Return a problem with the name of a second judge, which must predict new images, or None."""
-    if name.removeprefix(ELSEWHERE).startswith(PREDICTIONS):
+    model = name.removeprefix(ELSEWHERE)
+    if model.startswith(PREDICTIONS):
         return message("wrong-type.judge", found=name)
-    if name.removeprefix(ELSEWHERE).startswith(CHAT):
+    if model.startswith(CHAT):
         return message("wrong-type.chat-judge", found=name)
     if not judge_column(name, ""):
         return message("invalid-name.classifier", found=name)
@@ -230,12 +226,13 @@ def without_folders(name: str) -> str:
     """Return `./` and the last part of a path, `elsewhere:http://server` for an address, or a
     served classifier without its address. Other names stay unchanged.
     """
-    served = _SERVED.fullmatch(name.removeprefix(ELSEWHERE))
+    given = name.removeprefix(ELSEWHERE)
+    served = _SERVED.fullmatch(given)
     if served is not None:
         return f"{CHAT}{served['model']}"
-    if _ADDRESS.match(name.removeprefix(ELSEWHERE)):
+    if _ADDRESS.match(given):
         return _SERVER
-    match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE))
+    match = _LOCAL.fullmatch(given)
     if match is None:
         return name
     scheme = match["scheme"] or ""
@@ -333,12 +330,7 @@ def hub_license(license: str) -> str | None:
     known = " ".join(license.split()).lower()
     joined = re.sub(r"[ _]+", "-", known)  # "gpl-3.0+" is another licence
     # "the-mit-license" is "mit", and "gpl-version-3.0" is "gpl-3.0".
-    shortened = re.sub(
-        r"^the- | -licen[cs]e(?=-|$) | -version(?=-)",
-        "",
-        joined,
-        flags=re.VERBOSE,
-    )
+    shortened = re.sub(r"^the-|-licen[cs]e(?=-|$)|-version(?=-)", "", joined)
     for spelled in (known, joined, shortened):
         if spelled in HUB_LICENSES:
             return spelled
@@ -352,15 +344,12 @@ def license_note(license: str) -> str | None:
     """Return a note if the Hub does not list a recipe's licence, else None."""
     if hub_license(license) is not None:
         return None
-    shown = license if len(license) <= _MOST_SHOWN else f"{license[: _MOST_SHOWN - 2]} …"
+    shown = license
+    if len(license) > _MOST_SHOWN:
+        shown = f"{license[: _MOST_SHOWN - 2]} …"
     name = license_slug(license.strip().lower())
     beginning = license_slug(license[: 2 * _MOST_SHOWN].lower())
-    close = difflib.get_close_matches(
-        beginning,
-        sorted(HUB_LICENSES),
-        1,
-        _CLOSE,
-    )
+    close = difflib.get_close_matches(beginning, sorted(HUB_LICENSES), 1, _CLOSE)
     suggestion = f"; did you mean '{close[0]}'?" if close else "."
     named = f" with the license_name '{name[:_MOST_SHOWN]}'" if name else ""
     return (
@@ -407,19 +396,18 @@ def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset
     labels: the names by label in the input dataset. A source_label beyond them is a problem too.
     """
     by_name: dict[str, list[int]] = {}
+    by_id: dict[str, int] = {}
     for label, name in enumerate(labels):
         by_name.setdefault(plain_name(name), []).append(label)
-    by_id = {name: label for label, name in enumerate(labels)}
+        by_id[name] = label
     problems = []
     for cls in classes:
-        where = (
-            f"source.classes[{cls.label}]: '{cls.name[:80]}' has the source_label"
-            f" {cls.source_label}"
-        )
-        if cls.source_label >= len(labels):
+        label = cls.source_label
+        where = f"source.classes[{cls.label}]: '{cls.name[:80]}' has the source_label {label}"
+        if label >= len(labels):
             problems.append(f"{where}, and {dataset} has the labels 0 to {len(labels) - 1}")
             continue
-        label_name = labels[cls.source_label]
+        label_name = labels[label]
         plain = plain_name(cls.name)
         synonyms = [label_name, *label_name.split(",")]
         if cls.id == label_name or plain in map(plain_name, synonyms):
@@ -427,7 +415,7 @@ def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset
         meant = by_name.get(plain, [])
         if cls.id in by_id:
             meant = [by_id[cls.id]]
-        if meant and cls.source_label not in meant:
+        if meant and label not in meant:
             numbers = " or ".join(map(str, meant[:3]))
             problems.append(f"{where}, which is '{label_name[:80]}' in {dataset}; write {numbers}")
     return problems

@@ -52,15 +52,8 @@ def problem_lines(
                 continue  # the invalid items of this value are reported one by one
         if details["loc"] or details["type"] != "value_error":  # `across` reports these
             path = _path_in(raw, details["loc"])
-            problems[
-                path,
-                _problem(
-                    model,
-                    raw,
-                    path,
-                    details,
-                ),
-            ] = None
+            problem = _problem(model, raw, path, details)
+            problems[path, problem] = None
     for path, problem in islice(across(raw), MOST_PROBLEMS):
         problems[path, problem] = None
 
@@ -149,7 +142,7 @@ def _problem(
     if error_type == "extra_forbidden":
         whole = tuple(details["loc"])
         is_name = path != whole  # a bare name replaces a section that has this key
-        section = _without_none(_annotation(_field_at(model, whole[:-1])))
+        section = _type_at(model, whole[:-1])
         keys: list[str] = []
         if isinstance(section, type) and issubclass(section, BaseModel):
             keys = list(section.model_fields)
@@ -166,7 +159,7 @@ def _problem(
         about = None
         if isinstance(field, FieldInfo):
             *parents, name = details["loc"]
-            section = _without_none(_annotation(_field_at(model, parents)))
+            section = _type_at(model, parents)
             about = field.description or paragraph_lines(texts_of(section).get(str(name), ""))
         return message("missing-key", expected=expected, about=f": {about}" if about else "")
     value = details["input"]
@@ -273,6 +266,10 @@ def _without_none(annotation: Any) -> Any:
         return annotation
     options = [option for option in get_args(annotation) if option is not types.NoneType]
     return options[0] if len(options) == 1 else annotation
+
+
+def _type_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
+    return _without_none(_annotation(_field_at(model, path)))
 
 
 def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:

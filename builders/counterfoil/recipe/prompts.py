@@ -104,6 +104,7 @@ def template_problem(
             continue
         if name not in known:
             close = did_you_mean(name, known)
+            # Put the suggestion in braces, as a template writes it.
             hint = close.replace("mean '", "mean '{").replace("'?", "}'?")
             sentence = "unknown-placeholder" if known[1:] else "unknown-placeholder.only"
             return message(
@@ -173,12 +174,13 @@ class RecipeClass:
         """
         name = self.name if placeholder is None else placeholder
         words = [getattr(self, word) for word in ABOUT_CLASS]
-        caption_text = f"{{{CAPTION}}}" if caption is None else caption
+        if caption is None:
+            caption = f"{{{CAPTION}}}"
         return fill_template(
             template,
             name,
             words,
-            caption_text,
+            caption,
         )
 
     def has_words_for(self, template: str) -> bool:
@@ -266,10 +268,10 @@ def resolve_shifts(
     shifts = [replace(base, keep=without_judges)]
     for name, spec in prompts.shifts.items():
         whole = _shift(
-            screen,
-            spec.samples or samples,
             name,
             spec,
+            screen,
+            spec.samples or samples,
             labels(spec),
         )
         shifts += _levels(whole, spec, way)
@@ -304,13 +306,9 @@ def limit_shifts(shifts: Sequence[Shift], limit: int, classes: int) -> tuple[Shi
         else:
             candidates = -(-shift.candidates * min(accepted, most) // accepted)
             accepted = min(accepted, most)
-        fewer = replace(
-            shift,
-            class_labels=labels,
-            candidates=candidates,
-            accepted=accepted,
+        limited.append(
+            replace(shift, class_labels=labels, candidates=candidates, accepted=accepted)
         )
-        limited.append(fewer)
     return tuple(limited)
 
 
@@ -420,10 +418,10 @@ def _prompted(
 
 
 def _shift(
-    screen: Screen,
-    samples: CellSamples,
     name: str,
     spec: ShiftSpec,
+    screen: Screen,
+    samples: CellSamples,
     labels: tuple[int, ...],
 ) -> Shift:
     kind: str | None = spec.kind

@@ -55,7 +55,6 @@ from counterfoil.recipe.layering import (
     OWN_EMBEDDINGS,
     OWN_ROWS,
     OWN_TOKENS,
-    names_every_label,
     replace_names,
     texts_at,
 )
@@ -144,27 +143,16 @@ class Recipe(Section):
     def classes(self) -> tuple[RecipeClass, ...]:
         """Return the classes in label order. UserError if their source labels must be read from the
         input dataset."""
-        entries = self.source.classes or ()
-        classes = [
-            RecipeClass(
-                id=entry.id,
-                name=entry.name,
-                label=label,
-                source_label=entry.source_label,
-                imagenet=entry.imagenet,
-                parent=entry.parent,
-                category=entry.category,
-                kinds=entry.kinds,
-            )
-            for label, entry in enumerate(entries)
-            if entry.source_label is not None
-        ]
-        if not classes or len(classes) < len(entries):
+        if not self.names_every_label:
             raise UserError(
                 f"recipe {self.name}: its classes have no source labels yet; they must be read from"
                 f" {self.source.dataset}",
                 "In Python: recipe = counterfoil.resolve_classes(recipe)",
             )
+        classes = []
+        for label, entry in enumerate(self.source.classes or ()):
+            # An entry has all other fields of a class, by the same names.
+            classes.append(RecipeClass(label=label, **dict(entry)))
         return tuple(classes)
 
     @property
@@ -238,9 +226,8 @@ class Recipe(Section):
     def names_every_label(self) -> bool:
         """Return whether every class has a source label; if not, `resolve_classes` reads them from
         the source."""
-        if self.source.classes is None:
-            return False
-        return names_every_label([dict(entry) for entry in self.source.classes])
+        entries = self.source.classes
+        return entries is not None and all(entry.source_label is not None for entry in entries)
 
     @cached_property
     def _shifts(self) -> tuple[Shift, ...]:
@@ -373,12 +360,12 @@ class Recipe(Section):
         change is the same.
         """
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"classes"})
+        source["dataset"] = without_folders(source["dataset"])
         tokens = None
         if self.tokens is not None:
             tokens = self.tokens.model_dump(mode="json", exclude_defaults=True)
-        for names, key in ((source, "dataset"), (tokens or {}, "path")):
-            if key in names:
-                names[key] = without_folders(names[key])
+            if "path" in tokens:
+                tokens["path"] = without_folders(tokens["path"])
         inputs: dict[str, Any] = {
             "source": source,
             "labels": {cls.id: [cls.source_label, list(cls.imagenet)] for cls in self.classes},
@@ -483,14 +470,15 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
             prompt["severity"] = shift.severity
         if shift.level is not None:
             # The share of the way at a realised level is an input.
-            prompt["level"] = {
+            level = {
                 "of": shift.of,
                 "by": shift.by,
                 "at": shift.level,
                 "realised": shift.realised,
             }
             if shift.lora is not None:
-                prompt["level"]["lora"] = shift.lora
+                level["lora"] = shift.lora
+            prompt["level"] = level
         spec = recipe.prompts.shifts.get(shift.of)
         if spec is not None and spec.samples is not None:
             prompt["samples"] = spec.samples.model_dump(mode="json", exclude_none=True)
@@ -540,8 +528,9 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
             values["keep"] = _keep(spec.keep)
         for rule in shift.keep:
             if isinstance(rule, MisclassifiedRule) and rule.failure in PARENTS:
-                parents = {cls.id: list(cls.kinds) or cls.parent for cls in recipe.classes}
-                values["parents"] = parents
+                values["parents"] = {
+                    cls.id: list(cls.kinds) or cls.parent for cls in recipe.classes
+                }
         shifts.append(values)
     screen = recipe.screen
     document: dict[str, Any] = {
@@ -611,12 +600,13 @@ def _portable_values(recipe: Recipe) -> dict[str, Any]:
     version = _version_needed(recipe)
     if version > FIRST_ROWS:
         values["output"]["row_version"] = version
-    tokens = dict(values.get("tokens", {}))
+    tokens = values.get("tokens")
+    copies_tokens = tokens is not None and not REPOSITORY.fullmatch(tokens.get("path", ""))
     replace_names(values, without_folders)
     for path, spec in embedding_specs(values):
         spec["file"] = OWN_EMBEDDINGS
         spec["key"] = own_key(path[-2], spec["key"])
-    if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
+    if copies_tokens:
         # The tokens' own manifest says how they were learned.
         values["tokens"] = {"path": OWN_TOKENS}
     return values

@@ -311,12 +311,7 @@ class LearnSettings(Section):
     """Prompts with `{class}` that training images are paired with."""
     flip: float = Field(default=0.5, ge=0, le=1)
     """Share of training images that are mirrored."""
-    size: int | None = Field(
-        default=None,
-        ge=8,
-        le=LARGEST_SIDE,
-        multiple_of=8,
-    )
+    size: int | None = Field(default=None, ge=8, le=LARGEST_SIDE, multiple_of=8)
     """Side of training images in pixels; null: the rendered size."""
     min_images: int = Field(default=4, ge=1)
     """Minimum number of training images per class. A class with fewer is an error."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,9 +69,6 @@ def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
     """Return the facts in a shift's `mined_from`, which may come from anybody; without one, empty
     facts."""
     facts = as_mapping(record)
-    tested_on = None
-    if facts.tested_on in TESTED_ON:
-        tested_on = facts.tested_on
     marks = [mark for mark in MARKS if mark in as_sequence(facts.marks)]
     classes = map(shown_text, as_sequence(facts.classes))
     return MinedFacts(
@@ -84,7 +82,7 @@ def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
         rest_rate=_share(as_mapping(facts.rest).rate),
         p=_share(facts.p),
         q=_share(facts.q),
-        tested_on=tested_on,
+        tested_on=facts.tested_on if facts.tested_on in TESTED_ON else None,
         failure=shown_text(facts.failure),
         marks=tuple(marks),
         classes=tuple(filter(None, classes)),
@@ -183,12 +181,13 @@ def drawn_for(sizes: Iterable[int], classes: Sequence[RecipeClass], mine: Mine) 
     """
     if mine.confirm == "rows":
         return None
-    described = [size * -(-mine.rendered // size) for size in sizes]
+    described = [size * math.ceil(mine.rendered / size) for size in sizes]
+    base = len(classes) * mine.rendered
     return MostDrawn(
         mine.rendered,
         len(described),
         sum(described),
-        len(classes) * mine.rendered,
+        base,
     )
 
 
@@ -346,6 +345,17 @@ class ChatSettings(Section):
         return None
 
 
+def _prompt_problem(prompt: str) -> str | None:
+    bare = prompt
+    for placeholder in _CONTEXT_PLACES:
+        if prompt.count(placeholder) != 1:
+            return f"found '{prompt}', expected {placeholder} once"
+        bare = bare.replace(placeholder, "")
+    if "{" in bare or "}" in bare:
+        return f"found '{prompt}', expected no braces but {' and '.join(_CONTEXT_PLACES)}"
+    return None
+
+
 class ContextsSettings(MethodSection):
     """Settings of `contexts` (Chegini 2023): propose contexts of each class, and choose by
     failures."""
@@ -392,7 +402,7 @@ class ContextsSettings(MethodSection):
         return data if prompt is None else {**data, "prompt": prompt}
 
     _asks_of_a_class = field_check("question", by=partial(template_problem, with_class=True))
-    _names_both = field_check("prompt", by=lambda prompt: _prompt_problem(prompt))
+    _names_both = field_check("prompt", by=_prompt_problem)
 
     def problem(self) -> str | None:
         if self.contexts is None and self.chat is None:
@@ -422,17 +432,6 @@ class ContextsSettings(MethodSection):
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
         return drawn_for([1] * (len(classes) * self.k), classes, mine)
-
-
-def _prompt_problem(prompt: str) -> str | None:
-    bare = prompt
-    for placeholder in _CONTEXT_PLACES:
-        if prompt.count(placeholder) != 1:
-            return f"found '{prompt}', expected {placeholder} once"
-        bare = bare.replace(placeholder, "")
-    if "{" in bare or "}" in bare:
-        return f"found '{prompt}', expected no braces but {' and '.join(_CONTEXT_PLACES)}"
-    return None
 
 
 MOST_ALPHA = 0.3  # Jain 2023, A.7: above this nothing of the caption is left
@@ -497,11 +496,14 @@ _PLUGINS: Registry[Any] = Registry("counterfoil.methods", {}, lambda registered:
 
 def method_settings(mine: Mine) -> MethodSection:
     """Return the settings of the method that `mine` names. UserError with every problem of them."""
-    if mine.method in _PLUGINS:
-        return validate_settings(_PLUGINS[mine.method].settings, mine.settings, "mine.settings")
-    if mine.method not in METHOD_SETTINGS:
-        raise unknown_method(mine.method, [*METHOD_SETTINGS, *_PLUGINS])
-    return validate_settings(METHOD_SETTINGS[mine.method], mine.settings, "mine.settings")
+    method = mine.method
+    if method in _PLUGINS:
+        section = _PLUGINS[method].settings
+    elif method in METHOD_SETTINGS:
+        section = METHOD_SETTINGS[method]
+    else:
+        raise unknown_method(method, [*METHOD_SETTINGS, *_PLUGINS])
+    return validate_settings(section, mine.settings, "mine.settings")
 
 
 def unknown_method(method: str, known: Iterable[str]) -> UserError:
@@ -515,12 +517,7 @@ def validate_settings(section: type[_Section], values: Mapping[str, Any], key: s
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        lines = problem_lines(
-            section,
-            LocatedMapping(values),
-            error,
-            lambda raw: (),
-        )
+        lines = problem_lines(section, LocatedMapping(values), error, lambda raw: ())
         problems = [f"{key}.{line}" for line in lines]
         for details in error.errors(include_url=False):
             if not details["loc"] and details["type"] == "value_error":  # a problem between keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -64,8 +65,7 @@ class CellSamples(Section):
         if self.candidates is not None and quota:
             return (
                 "found candidates with accepted or at_most, expected either candidates or both of"
-                " the others"
-                " (null drops an inherited one)"
+                " the others (null drops an inherited one)"
             )
         if self.candidates is None and (self.accepted is None or self.at_most is None):
             return "expected either candidates, or accepted and at_most"
@@ -99,7 +99,7 @@ _COMPARED = 6
 
 def first_compared(steps: int) -> int:
     """Return the first step, from 1, at whose end base and shifted image are compared."""
-    return -(-steps // _COMPARED)
+    return math.ceil(steps / _COMPARED)
 
 
 class Samples(CellSamples):
@@ -239,18 +239,14 @@ def _line_problem(text: str, expected: str) -> str | None:
 
 def _address_problem(address: str) -> str | None:
     """Return a problem with a public address, or None; a name or password in it is not shown."""
-    try:
-        parts = (
-            urlsplit(address)
-            if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address)
-            else None
-        )
-        sound = (
-            parts is not None and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        )
-    except ValueError:
-        parts = None
-        sound = False
+    parts = None
+    sound = False
+    if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address):
+        try:
+            parts = urlsplit(address)
+            sound = bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            parts = None
     if parts is not None and (parts.username is not None or parts.password is not None):
         return "found an address with a name or a password in it, expected the plain one"
     form = f"http or https, ASCII, at most {LONGEST_ADDRESS} characters"

@@ -370,8 +370,7 @@ class Screen(Section):
             raise UserError(
                 "the recipe names no CLIP (screen.model)",
                 "Name one that knows the classes: --set screen.model=ViT-B-32 --set"
-                " screen.weights=laion2b_s34b_b79k"
-                " --set screen.object_threshold=-1",
+                " screen.weights=laion2b_s34b_b79k --set screen.object_threshold=-1",
             )
         return self.model
 

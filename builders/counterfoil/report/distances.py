@@ -22,6 +22,7 @@ from counterfoil.report.words import (
     TableColumn,
     TableRow,
     format_number,
+    format_range,
     text_cell,
 )
 from counterfoil.stats import Estimate
@@ -144,13 +145,13 @@ def how_measured(distances: Distances) -> str:
     """Return how the numbers of one model's features were computed, in words."""
     kind, _, value = distances.pin.partition(" ")
     scaled = f", unit vectors lengthened to √{distances.width}" if distances.scaled else ""
-    most = max(
-        (image_set.source_images for image_set in distances.sets if image_set.what != "source"),
-        default=0,
-    )
-    part = (
-        f" ({most:,} of its {distances.source_rows:,} rows)" if most < distances.source_rows else ""
-    )
+    most = 0
+    for image_set in distances.sets:
+        if image_set.what != "source":
+            most = max(most, image_set.source_images)
+    part = ""
+    if most < distances.source_rows:
+        part = f" ({most:,} of its {distances.source_rows:,} rows)"
     return (
         f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} per"
         f" image{scaled}. Against {distances.source}{part}, each row with the images of its own"
@@ -216,9 +217,8 @@ def _kid_cell(row: ResultRow | None) -> TableCell:
     decimals = 4
     if width > 0:
         decimals = min(12, max(0, 1 - math.floor(math.log10(width))))
-    low = format_number(estimate.low, decimals)
-    high = format_number(estimate.high, decimals)
-    return TableCell(format_number(estimate.value, decimals), f"{low} to {high}", estimate.value)
+    value = format_number(estimate.value, decimals)
+    return TableCell(value, format_range(estimate, decimals), estimate.value)
 
 
 def _digits(value: float | None) -> str:
@@ -228,14 +228,10 @@ def _digits(value: float | None) -> str:
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.distances:
         return None
-    parts = [
-        (
-            distance,
-            distances_table(distance, results.rows),
-            f"{how_measured(distance)} {about_bias(distance)}",
-        )
-        for distance in results.distances
-    ]
+    parts = []
+    for distance in results.distances:
+        table = distances_table(distance, results.rows)
+        parts.append((distance, table, f"{how_measured(distance)} {about_bias(distance)}"))
     return ReportSection(
         title="Distance to the source",
         short="Source",

@@ -221,8 +221,8 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
 def failure_rates_csv(results: Results) -> str | None:
     """Write one line for each mined shift and model: failure rates averaged over classes, in
     percent; image counts."""
-    lines = []
     pairs = [(finding, model) for finding in results.findings for model in finding.models]
+    lines = []
     for finding, model in pairs:
         rate, base, difference = _rates(results, finding.shift, model.name)
         measured = model.measured_on is not None
@@ -266,7 +266,9 @@ def _cell(results: Results, shift: str, model: str) -> TableCell:
 
 
 def _rates(
-    results: Results, shift: str, model: str
+    results: Results,
+    shift: str,
+    model: str,
 ) -> tuple[ResultRow | None, ResultRow | None, Estimate | None]:
     rows = results.rows
     key = {"model": model, "group": shift}
@@ -282,10 +284,10 @@ def _names(names: Sequence[str]) -> str:
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.findings:
         return None
-    parts = [
-        (finding, counted_words(finding), finding_sentences(results, finding))
-        for finding in by_difference(results)[:MOST_FINDINGS]
-    ]
+    parts = []
+    for finding in by_difference(results)[:MOST_FINDINGS]:
+        sentences = finding_sentences(results, finding)
+        parts.append((finding, counted_words(finding), sentences))
     more = {"findings": parts, "most_sentences": MOST_SENTENCES}
     return ReportSection(title="Findings", template="report-findings.html.j2", more=more)
 

@@ -73,18 +73,17 @@ def loss_sentence(
     over = f", {worst.note}" if worst.note else ""
     if most_lost.value > 0:
         sure = most_lost.low is not None and left_of(results, worst, most_lost.low) > 0
-        why = (
-            " The interval includes 0."
-            if most_lost.low is not None
-            else " There are too few images for an interval."
-        )
-        loss = f"{loss_in_words(most_lost, measure)}{over}{beside}{label_clause(results, known)}"
-        end = f".{why if most_lost.low is None or most_lost.low <= 0 else ''}"
-        return (
-            f"{who} {loses if sure else 'may lose'} most under {_named(worst.group)}: {loss}{end}"
-        )
+        if not sure:
+            loses = "may lose"
+        loss = f"{loss_in_words(most_lost, measure)}{over}{beside}{label_clause(results, known)}."
+        if most_lost.low is None:
+            loss += " There are too few images for an interval."
+        elif most_lost.low <= 0:
+            loss += " The interval includes 0."
+        return f"{who} {loses} most under {_named(worst.group)}: {loss}"
     shows = "show" if loses == "lose" else "shows"
-    under = f"under any {'checked ' if len(known) < len(drops) else ''}shift{over}{beside}"
+    any_shift = "any checked shift" if len(known) < len(drops) else "any shift"
+    under = f"under {any_shift}{over}{beside}"
     if most_lost.high is None:
         return (
             f"{who} {shows} no loss of {measure} {under}, but has too few images for an interval."
@@ -124,7 +123,11 @@ def headline_of(results: Results) -> str:
         return "No drop can be measured: every model is near chance on the base."
     if len(results.models) > 1:
         sentence = loss_sentence(
-            results, "The models", "accuracy on average", impacts, loses="lose"
+            results,
+            "The models",
+            "accuracy on average",
+            impacts,
+            loses="lose",
         )
     else:
         sentence = loss_sentence(results, results.models[0].short_name, "accuracy", impacts)

@@ -15,6 +15,7 @@ from counterfoil.report.words import (
     TableColumn,
     TableRow,
     format_count,
+    format_interval,
     format_number,
     format_points,
 )
@@ -174,25 +175,17 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
                 _share(error, "") if error else TableCell("unknown"),
             ]
         if people:
-            people_selected = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
-            for selected, kappa, images in (
-                (
-                    people_selected.class_selected,
-                    people_selected.class_kappa,
-                    people_selected.class_images,
-                ),
-                (
-                    people_selected.shift_selected,
-                    people_selected.shift_kappa,
-                    people_selected.shift_images,
-                ),
-            ):
-                cells += [
-                    TableCell(UNCHECKED)
-                    if selected is None
-                    else _share(selected, f"{format_count(images, 'image')}"),
-                    TableCell(format_number(kappa), sort="" if kappa is None else kappa),
-                ]
+            answers = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
+            cells += _people_cells(
+                answers.class_selected,
+                answers.class_kappa,
+                answers.class_images,
+            )
+            cells += _people_cells(
+                answers.shift_selected,
+                answers.shift_kappa,
+                answers.shift_images,
+            )
         rows.append(TableRow(tuple(cells), "base" if index == 0 else ""))
     columns = [
         TableColumn("shift", "shift"),
@@ -203,6 +196,17 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
         columns += ["people: shows the class (%)", "kappa"]
         columns += ["people: shows the shift (%)", "kappa"]
     return Table.of("Checks of the labels by shift, in percent with 95 % intervals", columns, rows)
+
+
+def _people_cells(
+    selected: CheckedShare | None,
+    kappa: float | None,
+    images: int,
+) -> list[TableCell]:
+    share = TableCell(UNCHECKED)
+    if selected is not None:
+        share = _share(selected, format_count(images, "image"))
+    return [share, TableCell(format_number(kappa), sort="" if kappa is None else kappa)]
 
 
 def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabels]]:
@@ -234,7 +238,7 @@ def labels_text(checks: LabelChecks) -> str:
 
 def share_words(share: CheckedShare, unit: str = "") -> str:
     """Return a share in percent with its interval."""
-    return f"{format_points(share.value)}{unit} ({format_points(share.low)} to {format_points(share.high)})"
+    return f"{format_points(share.value)}{unit} ({format_interval(share.estimate)})"
 
 
 def _share(share: CheckedShare, below: str) -> TableCell:
@@ -330,18 +334,20 @@ def lost_to_labels(checks: LabelChecks | None, shift: str, accuracy: float) -> f
     """Return how much lower an accuracy under a shift is for wrong labels, which no answer
     matches."""
     wrong = wrong_labels(checks, shift)
-    return min(1.0, accuracy / max(1 - wrong.value, 0.001)) - accuracy if wrong else 0.0
+    if wrong is None:
+        return 0.0
+    of_right_labels = accuracy / max(1 - wrong.value, 0.001)
+    return min(1.0, of_right_labels) - accuracy
 
 
 def label_note(checks: LabelChecks | None, shift: str) -> str:
     """Return the share of a shift's labels that may be wrong, as a clause; empty if it is unknown
     or rounds to 0."""
-    if (wrong := wrong_labels(checks, shift)) is None or wrong.value < 0.005:
+    wrong = wrong_labels(checks, shift)
+    if wrong is None or wrong.value < 0.005:
         return ""
-    value, low, high = (
-        format_points(end, decimals=0) for end in (wrong.value, wrong.low, wrong.high)
-    )
-    return f"{value} % ({low} to {high}) of its labels may be wrong"
+    interval = format_interval(wrong.estimate, decimals=0)
+    return f"{format_points(wrong.value, decimals=0)} % ({interval}) of its labels may be wrong"
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:

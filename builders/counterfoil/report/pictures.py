@@ -21,10 +21,10 @@ def thumbnail(image: Image, side: int) -> Image:
 def encode_webp(image: Image, quality: int, side: int | None = None, method: int = 4) -> bytes:
     """Return an image as WebP, with a `side` at most so many pixels a side; the image is left as it
     is."""
+    if side is not None:
+        image = thumbnail(image, side)
     with io.BytesIO() as file:
-        (image if side is None else thumbnail(image, side)).save(
-            file, "WEBP", quality=quality, method=method
-        )
+        image.save(file, "WEBP", quality=quality, method=method)
         return file.getvalue()
 
 

@@ -93,14 +93,13 @@ def gaps_table(results: Results) -> Table | None:
         return None
     table_rows = []
     for model in models:
-        numbers = [
-            rows.estimate(measure, model=model.name)
-            for measure in (VALIDATION, VALIDATION_BASE, VALIDATION_GAP)
-        ]
+        gap = rows.estimate(VALIDATION_GAP, model=model.name)
         cells = (
             text_cell(model.short_name),
-            *map(points_cell, numbers),
-            text_cell(_gap_words(numbers[-1])),
+            points_cell(rows.estimate(VALIDATION, model=model.name)),
+            points_cell(rows.estimate(VALIDATION_BASE, model=model.name)),
+            points_cell(gap),
+            text_cell(_gap_words(gap)),
         )
         table_rows.append(TableRow(cells, "quiet" if model.near_chance else ""))
     return Table.of(
@@ -128,24 +127,29 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
     for model in results.models:
         gap = rows.estimate(VALIDATION_GAP, model=model.name)
         if gap is not None:
-            gaps.append((model.called(short), model, gap))
-    over = [entry for entry in gaps if _is_large(entry[2])]
+            gaps.append((model, gap))
+    over = [(model, gap) for model, gap in gaps if _is_large(gap)]
     if over:
-        name, model, gap = max(over, key=lambda entry: abs(entry[2].value))
+        model, gap = max(over, key=lambda of_model: abs(of_model[1].value))
         validation = rows.value(VALIDATION, model=model.name)
         base = rows.value(VALIDATION_BASE, model=model.name)
         subject = "the model"
         if len(gaps) > 1:
             subject = f"{len(over):,} of {len(gaps):,} models"
+        by = f"{format_points(abs(gap.value))} points"
+        if len(over) > 1:
+            by = f"at most {by}"
         sentences.append(
             "The base differs from the input dataset: from the source's validation images to the"
             f" base, the accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points"
-            f" ({'at most ' if len(over) > 1 else ''}{format_points(abs(gap.value))} points, for"
-            f" {name}: {format_percent(validation)} → {format_percent(base)})."
+            f" ({by}, for {model.called(short)}: {format_percent(validation)} →"
+            f" {format_percent(base)})."
         )
-    smaller = [(name, gap) for name, _, gap in gaps if interval_sign(gap) and not _is_large(gap)]
-    if smaller:
-        named = [f"{name} by {format_points(abs(gap.value))}" for name, gap in smaller]
+    named = []
+    for model, gap in gaps:
+        if interval_sign(gap) and not _is_large(gap):
+            named.append(f"{model.called(short)} by {format_points(abs(gap.value))}")
+    if named:
         sentences.append(
             "Accuracy on the base differs significantly from accuracy on validation images (the"
             f" interval of the gap excludes 0): {some_of(named, _MOST_NAMES)} points."
@@ -157,13 +161,14 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
         and reference.unseen is not None
         and reference.unseen_known
     ):
-        subject = (
-            "class near chance" if len(classes) == 1 else f"{len(classes):,} classes near chance"
-        )
+        subject = "class near chance"
+        have = "has"
+        if len(classes) > 1:
+            subject = f"{len(classes):,} classes near chance"
+            have = "have"
         sentences.append(
-            f"The {subject} on the base ({some_of(classes, _MOST_NAMES)})"
-            f" {'has' if len(classes) == 1 else 'have'} an"
-            f" accuracy of {format_percent(reference.unseen)} on validation images."
+            f"The {subject} on the base ({some_of(classes, _MOST_NAMES)}) {have} an accuracy of"
+            f" {format_percent(reference.unseen)} on validation images."
         )
     return tuple(sentences)
 
@@ -185,10 +190,9 @@ def reference_note(results: Results) -> str | None:
         f" the same {classes}"
     )
     short = results.short_names
-    without = "; ".join(
-        f"not for {short.get(name, name)}, {why}" for name, why in reference.left_out.items()
-    )
-    return f"{note}; {without}" if without else note
+    for name, why in reference.left_out.items():
+        note += f"; not for {short.get(name, name)}, {why}"
+    return note
 
 
 def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str, ...]:

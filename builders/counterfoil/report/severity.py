@@ -25,6 +25,7 @@ from counterfoil.report.words import (
     format_list,
     format_number,
     format_probability,
+    format_range,
     in_words,
     interval_sign,
     points_cell,
@@ -197,7 +198,11 @@ def ten_points_table(
 
 
 def _levels_table(
-    results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool
+    results: Results,
+    models: Sequence[ModelFacts],
+    measure: str,
+    caption: str,
+    short: bool,
 ) -> Table:
     columns = [TableColumn(model.called(short), note=model.note, named=True) for model in models]
     rows = []
@@ -252,9 +257,7 @@ def _ranks_table(severity: Severity, results: Results) -> Table:
         ]
         cells = [text_cell(model.short_name)]
         for rank in filter(None, ranks):
-            ends = f"{format_number(rank.low, 0)} to {format_number(rank.high, 0)}"
-            if rank.low == rank.high:
-                ends = ""
+            ends = "" if rank.low == rank.high else format_range(rank, 0)
             value = rank.value or 0.0
             cells.append(TableCell(format_number(value, 0), ends, value))
         if all(ranks):
@@ -276,16 +279,13 @@ def _pairs_table(severity: Severity, results: Results) -> Table:
     rows = []
     differences.sort(key=lambda difference: (difference.q or 0, difference.p or 0))
     for difference in differences:
-        ends = ""
-        if difference.low is not None:
-            ends = f"{format_number(difference.low)} to {format_number(difference.high)}"
         later = format_number(difference.value, signed=True)
         q = difference.q or 0.0
         cells = (
             short[difference.model],
             short[difference.against],
             count_cell(difference.n or 0),
-            TableCell(later, ends, difference.value or 0.0),
+            TableCell(later, format_range(difference), difference.value or 0.0),
             TableCell(format_probability(q).removeprefix("= "), sort=q),
         )
         rows.append(cells)
@@ -306,21 +306,17 @@ def _classes_table(severity: Severity, results: Results) -> Table:
             drops_of_class.setdefault(drop_row.class_id, []).append(drop_row)
     called = {cls.id: cls.name for cls in results.classes}
     rows = []
-    for class_id, drops in sorted(
-        drops_of_class.items(), key=lambda each: -(each[1][-1].value or 0.0)
-    ):
+
+    def last_gain(class_id: str) -> float:
+        return -(drops_of_class[class_id][-1].value or 0.0)
+
+    for class_id in sorted(drops_of_class, key=last_gain):
         base = results.rows.estimate(ACCURACY, class_id=class_id, at="0", **key)
-        cells = (
-            called[class_id],
-            points_cell(base),
-            *(points_cell(drop.estimate) for drop in drops),
-        )
-        rows.append(cells)
+        cells = [points_cell(drop.estimate) for drop in drops_of_class[class_id]]
+        rows.append((called[class_id], points_cell(base), *cells))
     columns = [TableColumn("class", "name"), "accuracy at the base (%)", *severity.ats[1:]]
-    caption = (
-        f"Drop by class (points), {model.short_name if model else NOTHING}:"
-        f" {in_words(severity.shift)}"
-    )
+    who = model.short_name if model else NOTHING
+    caption = f"Drop by class (points), {who}: {in_words(severity.shift)}"
     return Table.of(caption, columns, rows).first(_MOST_CLASSES, "classes", "measures.csv")
 
 
@@ -466,12 +462,12 @@ def _first_to_lose(results: Results) -> tuple[str, str, str] | None:
         return None
     severity, model, level = first
     value, interval = level_words(level, severity)
-    note = f"{in_words(severity.shift)}, {severity.axis}{f' ({interval})' if interval else ''}"
-    return (
-        "first to lose ten points",
-        f"{model.short_name} at {value}" if len(results.models) > 1 else value,
-        note,
-    )
+    if len(results.models) > 1:
+        value = f"{model.short_name} at {value}"
+    note = f"{in_words(severity.shift)}, {severity.axis}"
+    if interval:
+        note += f" ({interval})"
+    return "first to lose ten points", value, note
 
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:

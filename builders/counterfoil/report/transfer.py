@@ -206,7 +206,8 @@ def kept_words(transfer: Transfer) -> str:
     by_rule = ""
     if failures:
         by_rule = f", by the failure rule {format_list(failures, last='or')}"
-    images = f"{format_count(transfer.images, 'image')} of {format_count(transfer.captions, 'caption')} were kept"
+    captions = format_count(transfer.captions, "caption")
+    images = f"{format_count(transfer.images, 'image')} of {captions} were kept"
     if rules == [(1, 1)]:
         text = f"{images} because {transfer.judge} gets them wrong{by_rule}."
     else:
@@ -322,15 +323,10 @@ def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.transfer:
         return None
-    judges = results.transfer[:MOST_JUDGES]
-    parts = [
-        (
-            judge,
-            f"{kept_words(judge)} {found_words(judge, results)}",
-            transfer_tables(judge, results),
-        )
-        for judge in judges
-    ]
+    parts = []
+    for judge in results.transfer[:MOST_JUDGES]:
+        words = f"{kept_words(judge)} {found_words(judge, results)}"
+        parts.append((judge, words, transfer_tables(judge, results)))
     return ReportSection(
         title="Transfer",
         template="report-transfer.html.j2",

@@ -57,7 +57,15 @@ def format_interval(estimate: Estimate | None, *, decimals: int = 1) -> str:
     interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
-    return f"{format_points(estimate.low, decimals=decimals)} to {format_points(estimate.high, decimals=decimals)}"
+    low = format_points(estimate.low, decimals=decimals)
+    return f"{low} to {format_points(estimate.high, decimals=decimals)}"
+
+
+def format_range(bounded: Estimate | ResultRow, decimals: int = 2) -> str:
+    """Return an interval in its own unit, as "low to high"; empty if there is no interval."""
+    if bounded.low is None:
+        return ""
+    return f"{format_number(bounded.low, decimals)} to {format_number(bounded.high, decimals)}"
 
 
 def with_interval(estimate: Estimate | None) -> str:
@@ -65,8 +73,9 @@ def with_interval(estimate: Estimate | None) -> str:
     None."""
     if estimate is None or math.isnan(estimate.value):
         return NOTHING
+    points = f"{format_points(estimate.value)} points"
     interval = format_interval(estimate)
-    return f"{format_points(estimate.value)} points{f' ({interval})' if interval else ''}"
+    return f"{points} ({interval})" if interval else points
 
 
 def interval_sign(bounded: Estimate | ResultRow | None) -> int:
@@ -172,11 +181,11 @@ def capitalised(text: str) -> str:
 
 def safe_text(text: str, longest: int = _LONGEST_TEXT) -> str:
     """Return untrusted text made safe for a page: of bounded length, without control characters."""
-    shown = cut_text(text, longest)
-    controls = {
-        ord(character) for character in shown if unicodedata.category(character) in ("Cc", "Cs")
-    }
-    return shown.translate(dict.fromkeys(controls, "\N{REPLACEMENT CHARACTER}"))
+    letters = []
+    for letter in cut_text(text, longest):
+        is_control = unicodedata.category(letter) in ("Cc", "Cs")
+        letters.append("\N{REPLACEMENT CHARACTER}" if is_control else letter)
+    return "".join(letters)
 
 
 def cut_text(text: str, longest: int) -> str:
@@ -318,12 +327,11 @@ def points_cell(
     from counterfoil.stats import Estimate
 
     estimate = value if isinstance(value, Estimate) else Estimate(value)
-    heat = -estimate.value if tint else None
     return TableCell(
         format_points(estimate.value, signed=signed, decimals=decimals),
         format_interval(estimate, decimals=decimals),
-        estimate.value,
-        heat,
+        sort=estimate.value,
+        tint=-estimate.value if tint else None,
     )
 
 
@@ -347,9 +355,7 @@ def measure_tables(
                 text = f"{format_points(row.value)} points"
             elif measure.unit == "plain":
                 text = format_number(row.value)
-                ends = ""
-                if row.low is not None:
-                    ends = f"{format_number(row.low)} to {format_number(row.high)}"
+                ends = format_range(row)
             cells[row.model, row.group] = TableCell(text, ends, row.value or 0.0)
         rows = []
         for group in dict.fromkeys(row.group for row in measured):

@@ -31,7 +31,7 @@ class DetectedRule(AskingRule):
     confident one by half (IoU above 0.5) is the same object.
     """
 
-    reasons: ClassVar[tuple[str, ...]] = ("not_detected", "too_many", "too_small")
+    reasons = ("not_detected", "too_many", "too_small")
     texts: ClassVar[Mapping[str, bool]] = {"text": False}
 
     model: str

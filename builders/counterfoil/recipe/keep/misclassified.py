@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -26,9 +26,8 @@ PARENTS = (PARENT, ANY_PARENT)
 FAILURE_RULES = (TOP1, TOP3, *PARENTS)
 FAILURE_MEANS = (
     "`top1`: the top-1 prediction is wrong. `top3`: the label is not among the top-3 predictions."
-    " `parent`: none of the"
-    " top-3 predictions lies under the label's parent. `parent_any`: one or more of them do not."
-    " `answered:CLASS_ID`: the model predicts this class."
+    " `parent`: none of the top-3 predictions lies under the label's parent. `parent_any`: one or"
+    " more of them do not. `answered:CLASS_ID`: the model predicts this class."
 )
 
 ANSWER = "answer"
@@ -77,8 +76,8 @@ class MisclassifiedRule(KeepRule):
     """Keep images that at least a given number of classifiers, the judges, get wrong."""
 
     # If an image does not show its object, the generator failed and not the classifier.
-    after: ClassVar[tuple[str, ...]] = ("thresholds",)
-    reasons: ClassVar[tuple[str, ...]] = ("answered_right",)
+    after = ("thresholds",)
+    reasons = ("answered_right",)
 
     models: tuple[str, ...] = Field(min_length=1, max_length=100)
     """The judges: names of classifiers, as in `evaluate.models`."""

@@ -28,7 +28,7 @@ class QuestionRule(AskingRule):
     is not asked of the base, and decides nothing about levels of a shift.
     """
 
-    reasons: ClassVar[tuple[str, ...]] = ("answered_no", "shift_answered_no")
+    reasons = ("answered_no", "shift_answered_no")
     texts: ClassVar[Mapping[str, bool]] = {"ask": False, "ask_shift": True}
 
     model: NonEmpty

@@ -29,15 +29,15 @@ class RegisteredRule(KeepRule):
     With a limit, an edit whose registration is not known is dropped too.
     """
 
-    reasons: ClassVar[tuple[str, ...]] = ("not_registered", "moved", "zoomed")
+    reasons = ("not_registered", "moved", "zoomed")
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {
         TRANSLATION_X: _TRANSLATIONS,
         TRANSLATION_Y: _TRANSLATIONS,
         ZOOM: _ZOOMS,
         CONFIDENCE: (0, 1),
     }
-    may_lack: ClassVar[tuple[str, ...]] = (TRANSLATION_X, TRANSLATION_Y, ZOOM)
-    compares: ClassVar[bool] = True
+    may_lack = (TRANSLATION_X, TRANSLATION_Y, ZOOM)
+    compares = True
 
     translation: float | None = Field(default=None, ge=0, le=0.3)
     """Largest translation, as a share of the width or the height; null: only measured."""

@@ -23,10 +23,10 @@ class SameImageRule(KeepRule):
     shift.
     """
 
-    reasons: ClassVar[tuple[str, ...]] = ("other_image",)
+    reasons = ("other_image",)
     # The screen's CLIP fills this column, and no pixels are measured.
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {SOURCE_SIMILARITY: (-1, 1)}
-    compares: ClassVar[bool] = True
+    compares = True
 
     similarity: float | None = Field(default=None, ge=-1, le=1)
     """Lowest cosine of the image and its row in the screen's CLIP; null: only measured."""

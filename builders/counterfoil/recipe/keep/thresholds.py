@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from counterfoil.recipe.keep.rule import CLIP_SCORES, KeepRule, Verdict
 
 
 class ThresholdsRule(KeepRule):
     """Keep candidates whose scores all reach their thresholds."""
 
-    reasons: ClassVar[tuple[str, ...]] = (*(f"low_{name}" for name in CLIP_SCORES), "low_both")
+    reasons = (*(f"low_{name}" for name in CLIP_SCORES), "low_both")
 
     def scores(self) -> tuple[str, ...]:
         return CLIP_SCORES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -14,8 +14,8 @@ class TopRule(KeepRule):
     """Keep the k best of a cell by a score. Ties go by index; candidates without a score come
     last."""
 
-    whole_cell: ClassVar[bool] = True
-    reasons: ClassVar[tuple[str, ...]] = ("below_top",)
+    whole_cell = True
+    reasons = ("below_top",)
 
     k: int = Field(ge=1, le=1_000_000)
     """Number of candidates to keep per cell."""

@@ -32,7 +32,7 @@ class VisibleRule(KeepRule):
     standard deviation of a faint picture, and the range of all pixels depends on only two pixels.
     """
 
-    reasons: ClassVar[tuple[str, ...]] = ("low_contrast", "too_black", "too_white")
+    reasons = ("low_contrast", "too_black", "too_white")
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {
         CONTRAST: (0, 255),
         BLACK: (0, 1),
@@ -72,7 +72,7 @@ class VisibleRule(KeepRule):
         return visibility(pixels)
 
     def reason_of(self, verdict: Verdict) -> str | None:
-        contrast, black, white = (verdict.scores.get(name) for name in self.scores())
+        contrast, black, white = map(verdict.scores.get, self.scores())
         if (
             self.contrast is not None
             and contrast is not None

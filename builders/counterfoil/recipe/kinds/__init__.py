@@ -51,12 +51,11 @@ def read_generator(values: Mapping[str, Any]) -> GeneratorKind:
     """
     kind = kind_of(values)
     if kind is GeneratorKind:
-        expected = {"expected": " or ".join(KINDS)}
         unknown = InitErrorDetails(
             type="literal_error",
             loc=("kind",),
             input=values["kind"],
-            ctx=expected,
+            ctx={"expected": " or ".join(KINDS)},
         )
         raise ValidationError.from_exception_data("generator", [unknown])
     read = dict(values)

@@ -3,6 +3,7 @@ or both."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -151,7 +152,7 @@ def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
         return
     first = first_compared(steps)
     ends = "one ends" if steps == 1 else f"{first} of {steps} ends"
-    least = -(-1000 * first // steps) / 1000
+    least = math.ceil(1000 * first / steps) / 1000
     problem = message(
         "out-of-range.held",
         found=settings.until,

@@ -74,33 +74,27 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _option_problem(name: str, value: Any) -> str | None:
+    shown = type(value).__name__
     match value:
         case None | bool():
             return None
         case int():
             most = MOST_BY_NAME.get(name, MOST_WHOLE)
+            if abs(value) <= most:
+                return None
             shown = f"{value:,}" if abs(value) < 2**64 else "a whole number of many digits"
-            return (
-                None
-                if abs(value) <= most
-                else f"found {shown}, expected whole numbers from -{most:,} to {most:,}"
-            )
+            return f"found {shown}, expected whole numbers from -{most:,} to {most:,}"
         case float():
             return None if math.isfinite(value) else f"found {value}, expected finite numbers"
         case str():
-            too_long = len(value) > LONGEST_TEXT
-            return (
-                f"found {len(value):,} characters, expected at most {LONGEST_TEXT:,}"
-                if too_long
-                else None
-            )
-    expected = "expected a number, text, true, false, null or a list of these"
-    match value:
+            if len(value) <= LONGEST_TEXT:
+                return None
+            return f"found {len(value):,} characters, expected at most {LONGEST_TEXT:,}"
         case Mapping():
-            return f"found a mapping, {expected}"
+            shown = "a mapping"
         case list() | tuple():
-            return f"found a list in a list, {expected}"
-    return f"found {type(value).__name__}, {expected}"
+            shown = "a list in a list"
+    return f"found {shown}, expected a number, text, true, false, null or a list of these"
 
 
 def _scheduler_problem(name: str) -> str | None:

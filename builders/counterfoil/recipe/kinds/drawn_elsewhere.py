@@ -44,6 +44,7 @@ class DrawnElsewhereKind(RowsKind):
         return False
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> KindInputs:
+        # The one input of rows is their pool, which here holds the images.
         ((_, _, images),) = super().inputs(recipe, pinned)
         return [("drawn images", without_folders(self.dataset or ""), images)]
 

@@ -33,8 +33,7 @@ class LabelsSource(WholeImages):
     hub = ("image-classification", ["multi-label-image-classification"])
     unmined = "mining needs two classes a condition in source.classes, expected null without them"
     unscreened = (
-        "an image with several conditions has no class to screen by, expected null"
-        " without"
+        "an image with several conditions has no class to screen by, expected null without"
         " source.classes"
     )
     noun = "classifier"
@@ -77,9 +76,8 @@ class LabelsSource(WholeImages):
         if not parts.kind.corrupts:
             message = (
                 "missing, expected two classes a condition: source label 0 has the first, 1 lacks"
-                " it, and so on."
-                " Without classes each image keeps all its conditions, which needs generator.kind"
-                " corrupt"
+                " it, and so on. Without classes each image keeps all its conditions, which needs"
+                " generator.kind corrupt"
             )
             yield ("source", "classes"), message
             return

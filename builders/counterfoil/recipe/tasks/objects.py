@@ -86,9 +86,8 @@ class ObjectsSource(PlacedTruth):
 
     def notes(self, corruptions: Sequence[str | None]) -> tuple[str, ...]:
         note = (
-            "occlusion covers part of each image: boxes stay, also of objects that can no"
-            " longer"
-            " be seen"
+            "occlusion covers part of each image: boxes stay, also of objects that can no longer be"
+            " seen"
         )
         return (note,) if "occlusion" in corruptions else ()
 
@@ -120,17 +119,16 @@ class ObjectsSource(PlacedTruth):
         )
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        if not as_sequence(parts.source.get("categories")):
+        categories = as_sequence(parts.source.get("categories"))
+        if not categories:
             message = (
                 "missing, expected the names of the objects' categories; `counterfoil init`"
                 " writes them"
             )
             yield ("source", "categories"), message
         ids = as_sequence(parts.source.get("category_ids"))
-        if ids and (
-            len(ids) != len(as_sequence(parts.source.get("categories")))
-            or len(set(map(str, ids))) < len(ids)
-        ):
+        each = len(set(map(str, ids))) == len(ids) == len(categories)
+        if ids and not each:
             message = f"found {quoted(str([*ids]))}, expected a number of its own for each category"
             yield ("source", "category_ids"), message
         yield from super().problems(parts)
