@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import __version__
-from counterfoil.arrays import Bools, Floats32, Ints
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.evaluation.dataset import Subject, ranks_in_cells
 from counterfoil.progress import report_progress
 from counterfoil.regular_files import visible_text
@@ -177,12 +177,20 @@ def base_partners(
     return partners
 
 
-def even_choice(cells: Ints, most: int) -> Ints:
-    """Return at most so many items, ascending: as evenly over cells as they come, each cell's first
-    items first."""
+def worst_answers(lost: Floats, failing: Bools, most: int) -> Ints:
+    """Return model, group and image of at most so many failing answers, (f, 3). Those that lose most
+    come first, as evenly over models and groups as they come.
+
+    lost, failing: (models, groups, images).
+    """
+    order = np.argsort(-lost[failing], kind="stable")
+    worst_first = np.argwhere(failing)[order]
+    models, groups, _ = worst_first.T
+    cells = models * lost.shape[1] + groups
     ranks = ranks_in_cells(cells)
     in_turn = np.argsort(ranks, kind="stable")
-    return np.sort(in_turn[:most])
+    shown = np.sort(in_turn[:most])
+    return worst_first[shown]
 
 
 def choose_failures(

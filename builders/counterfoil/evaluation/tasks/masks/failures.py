@@ -18,8 +18,8 @@ from counterfoil.data.masks import PixelClasses, class_colours
 from counterfoil.evaluation.failures import (
     FOLDER,
     browser_html,
-    even_choice,
     group_names_in_words,
+    worst_answers,
     write_browser,
 )
 from counterfoil.evaluation.scored_models import short_names
@@ -89,15 +89,10 @@ def write_mask_failures(
     iou = np.stack([model.image_iou for model in models])
     lost = iou[:, :1] - iou
     loses = lost > 0
-    model, shift, image = np.nonzero(loses)
-    order = np.argsort(-lost[loses], kind="stable")
-    losing = np.stack([model, shift, image], axis=1)
-    cells = model * len(subject.rows) + shift
     keys = subject.dataset.keys
     files: dict[tuple[int, int], str] = {}
     rows: list[dict[str, Any]] = []
-    places = even_choice(cells[order], MOST_ROWS)
-    shown = losing[order[places]]
+    shown = worst_answers(lost, loses, MOST_ROWS)
     for number, group, scene in shown.tolist():
         strips = []
         names = []
@@ -136,7 +131,7 @@ def write_mask_failures(
         subject.dataset.name,
         preview,
         data,
-        found=len(cells),
+        found=np.count_nonzero(loses),
         shown=len(rows),
         images=subject.images,
     )

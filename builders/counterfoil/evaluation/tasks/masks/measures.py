@@ -22,6 +22,7 @@ from counterfoil.evaluation.classed_model import ClassedModel
 from counterfoil.evaluation.task import difference_rows
 from counterfoil.evaluation.tasks.masks.answers import ModelMasks
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
+from counterfoil.evaluation.tasks.objects.measures import level_facts
 from counterfoil.mask_stats import (
     BOUNDARY,
     IOU,
@@ -32,7 +33,6 @@ from counterfoil.mask_stats import (
     score_masks,
 )
 from counterfoil.progress import report_progress
-from counterfoil.report import severity
 from counterfoil.report.results import (
     DIFFERENCE,
     DROP,
@@ -165,18 +165,6 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(
         DIFFERENCE, "drop less another segmenter's", "points", "drop of mIoU less that of `against`"
     ),
-    MeasureFacts(
-        CURVE,
-        "mIoU by level",
-        "percent",
-        "mIoU at a level of a shift, which `at` names; 0 is the base",
-    ),
-    MeasureFacts(severity.DROP, "drop by level", "points", "mIoU on the base less mIoU at a level"),
-    MeasureFacts(
-        severity.TEN_POINTS,
-        "level of ten points",
-        "plain",
-        "the level where mIoU has dropped ten points",
-    ),
+    *level_facts(MEAN_IOU, CURVE),
     MeasureFacts(SHARE, "share of pixels", "percent", "share of the pixels with a class"),
 )

@@ -265,6 +265,18 @@ def measure_levels(
     return tuple(facts), rows
 
 
+def level_facts(measure: str, curve: str) -> tuple[MeasureFacts, ...]:
+    """Return what the rows of `measure_levels` are."""
+    at_level = f"{measure} at a level of a shift, which `at` names; 0 is the base"
+    dropped = f"{measure} on the base less {measure} at a level"
+    ten_points = f"the level where {measure} has dropped ten points"
+    return (
+        MeasureFacts(curve, f"{measure} by level", "percent", at_level),
+        MeasureFacts(severity.DROP, "drop by level", "points", dropped),
+        MeasureFacts(severity.TEN_POINTS, "level of ten points", "plain", ten_points),
+    )
+
+
 FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(
         "AP",
@@ -292,16 +304,7 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(
         DIFFERENCE, "drop less another detector's", "points", "drop of AP less that of `against`"
     ),
-    MeasureFacts(
-        CURVE, "AP by level", "percent", "AP at a level of a shift, which `at` names; 0 is the base"
-    ),
-    MeasureFacts(severity.DROP, "drop by level", "points", "AP on the base less AP at a level"),
-    MeasureFacts(
-        severity.TEN_POINTS,
-        "level of ten points",
-        "plain",
-        "the level where AP has dropped ten points",
-    ),
+    *level_facts("AP", CURVE),
     MeasureFacts(BY_CATEGORY, "AP by category", "percent", "AP of one category"),
     MeasureFacts(
         OBJECTS, "objects", "plain", "objects of one category in each group, without crowds"

@@ -35,6 +35,11 @@ class _ShiftDrops:
     note: str
     """Over how many classes they are; empty for all."""
 
+    @property
+    def key(self) -> dict[str, str]:
+        """The key of rows about the drops, and their note."""
+        return {"group": self.group, "note": self.note}
+
 
 def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
     """Yield the shifts that have drops."""
@@ -56,14 +61,9 @@ def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
         drops = measured.drops
-        key = {
-            "group": measured.group,
-            "note": measured.note,
-            "units": drops.units,
-            "n": measured.images,
-        }
+        counts = {"units": drops.units, "n": measured.images}
         intervals = map(drops.interval, range(len(answered.models)))
-        yield from answered.model_rows("drop", intervals, **key)
+        yield from answered.model_rows("drop", intervals, **counts, **measured.key)
     for shift in answered.shifts if answered.subject.base else ():
         group = answered.group(shift).name
         for cls in answered.enough(shift):
@@ -79,10 +79,9 @@ def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
 
 def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
-        key = {"group": measured.group, "note": measured.note}
         bases = measured.drops.base_accuracy.tolist()
         images = measured.base_images
-        yield from answered.model_rows(DROP_BASE, bases, n=images, **key)
+        yield from answered.model_rows(DROP_BASE, bases, n=images, **measured.key)
 
 
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -111,18 +110,11 @@ def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
-        group = measured.group
         whole = measured.drops.impact()
         if whole is not None:
             averaged = answered.averaged(measured.shift)
             models = int(averaged.sum())
-            yield estimate_row(
-                "impact",
-                whole,
-                group=group,
-                n=models,
-                note=measured.note,
-            )
+            yield estimate_row("impact", whole, n=models, **measured.key)
         for cls in answered.kept(measured.shift):
             impact = measured.drops.classes[cls.class_id]
             if impact is not None:
@@ -130,7 +122,7 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
                 yield estimate_row(
                     "impact",
                     impact,
-                    group=group,
+                    group=measured.group,
                     class_id=cls.class_id,
                     n=images,
                 )
@@ -163,10 +155,9 @@ def relative_drop(drops: Drops, model: int) -> Estimate | None:
 
 def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
-        key = {"group": measured.group, "note": measured.note}
         models = range(len(answered.models))
         ratios = [relative_drop(measured.drops, model) for model in models]
-        yield from answered.model_rows("relative_drop", ratios, **key)
+        yield from answered.model_rows("relative_drop", ratios, **measured.key)
 
 
 def _of_line(
