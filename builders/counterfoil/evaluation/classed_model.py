@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from counterfoil.evaluation.dataset import Group
 from counterfoil.evaluation.task import ResampledModel
 from counterfoil.report.results import DROP, ResultRow, estimate_row
 from counterfoil.report.words import over_classes
@@ -43,6 +44,10 @@ class ClassedModel(ResampledModel):
     @abstractmethod
     def columns(self) -> Mapping[int, int]:
         """The measured classes, by their numbers, and where each is in scores and shares."""
+
+    @abstractmethod
+    def class_id(self, label: int) -> str:
+        """Return the id of a class, by its number."""
 
     @cached_property
     def sound(self) -> tuple[int, ...]:
@@ -103,6 +108,23 @@ class ClassedModel(ResampledModel):
         if self.columns[label] in self.sound:
             return ""
         return f"is near chance on the base for this {word}"
+
+    def class_keys(
+        self,
+        groups: Sequence[Group],
+        images: Sequence[int],
+    ) -> dict[tuple[int, int], dict[str, Any]]:
+        """Return (group, label) → key of its rows. images: how many know the label, by column."""
+        keys = {}
+        for group, facts in enumerate(groups):
+            for label, column in self.columns.items():
+                keys[group, label] = {
+                    "model": self.name,
+                    "group": facts.name,
+                    "class_id": self.class_id(label),
+                    "n": images[column],
+                }
+        return keys
 
     def class_drops(
         self,

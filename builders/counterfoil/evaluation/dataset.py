@@ -113,8 +113,10 @@ def read_judged(dataset: SoundDataset, keys: Sequence[str], shifts: Ints) -> Jud
     for stored in stored_rows(dataset.directory, dataset.recipe, receipts, *read):
         row = row_of[stored["key"]]
         for (judge, what), column in columns.items():
-            # A judge is not wrong about an image if it was not asked or gave no answer.
-            fails = stored[column] is (what == FAILED)
+            # A wrong answer is true in a column of failures, and false in one of right answers. A
+            # judge that was not asked or gave no answer is not wrong.
+            of_wrong_answer = what == FAILED
+            fails = stored[column] is of_wrong_answer
             if fails and shifts[row] in shifts_of[judge, what]:
                 wrong[judge][row] = True
     return JudgedImages(tuple(judged), wrong)
@@ -427,11 +429,15 @@ def open_dataset(source: str | Path) -> OpenDataset:
     )
     label_checks = read_judged_labels(finished)
     people = read_people(directory, content, names)
+    # Answers and reports are in the user's cache if the dataset may not be written to.
+    workplace = _cache_of(str(directory.resolve()))
+    if published is None and os.access(directory, os.W_OK):
+        workplace = directory / ".counterfoil"
     return OpenDataset(
         source=str(source),
         name=recipe.name,
         directory=directory,
-        workplace=_workplace(directory, published is not None),
+        workplace=workplace,
         content=content,
         classes=recipe.classes,
         groups=groups,
@@ -501,14 +507,6 @@ def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> 
         )
         groups.append(group)
     return tuple(groups)
-
-
-def _workplace(directory: Path, published: bool) -> Path:
-    """Return the folder of predictions and reports: inside the dataset if it may be written, else
-    the user's cache."""
-    if not published and os.access(directory, os.W_OK):
-        return directory / ".counterfoil"
-    return _cache_of(str(directory.resolve()))
 
 
 def _cache_of(text: str) -> Path:

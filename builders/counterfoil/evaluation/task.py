@@ -672,8 +672,10 @@ class ResampledTask(Task, Generic[Model]):
         models = {each.name: each for each in self.models}
         drop = line.measure in DROPS
         judged_model = models[model]
-        other = models.get(line.other_model)
-        indices: Sequence[int] = range(int(drop), len(subject.groups))
+        # The first side of a comparison: the other model, or the same one on the base.
+        first = models.get(line.other_model, judged_model)
+        first_shift = 1 if drop else 0
+        indices: Sequence[int] = range(first_shift, len(subject.groups))
         if not line.every:
             indices = [indices_of_groups(subject)[line.group]]
         if not indices:
@@ -686,11 +688,8 @@ class ResampledTask(Task, Generic[Model]):
             group = subject.groups[index]
             sides = [judged_model.share(index, line.share, label, drop)]
             reason = ""
-            if drop or other is not None:
-                first = other or judged_model
-                first_group = index
-                if other is None:
-                    first_group = 0
+            if drop or line.other_model:
+                first_group = 0 if drop else index
                 first_side = first.share(first_group, line.share, label, drop)
                 sides.insert(0, first_side)
                 problem = first.drop_problem(label)

@@ -75,6 +75,7 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
     """
     import pyarrow as pa
 
+    # Group → the lines with its worst verdict, which replace those with a better one.
     deciding: dict[str, list[Judged]] = {}
     for verdict in ("pass", "undecided", "fail"):
         of_verdict: dict[str, list[Judged]] = {}

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -73,6 +72,9 @@ class MeasuredClassifier(ClassedModel):
     @cached_property
     def columns(self) -> dict[int, int]:
         return {cls.label: column for column, cls in enumerate(self.subject.labels)}
+
+    def class_id(self, label: int) -> str:
+        return self.subject.dataset.classes[label].id
 
     def wrong_share(
         self,
@@ -135,13 +137,7 @@ def multilabel_rows(
     lacking = truth.lacking.sum(axis=0).tolist()
     known = truth.known.sum(axis=0).tolist()
     for model in models:
-        keys = {}
-        for group, facts in enumerate(groups):
-            for column, cls in enumerate(subject.labels):
-                key: dict[str, Any] = {"model": model.name, "group": facts.name}
-                key["class_id"] = cls.id
-                key["n"] = known[column]
-                keys[group, cls.label] = key
+        keys = model.class_keys(groups, known)
         for measure, of_label in MEANS.items():
             yield from model.rows(measure, groups, subject.images, subject.units)
             for (group, label), key in keys.items():
@@ -158,11 +154,11 @@ def multilabel_rows(
             wrongly_given = model.wrong_share(group, column, False)
             yield estimate_row(WRONGLY_GIVEN, wrongly_given, **key)
         for column, cls in enumerate(subject.labels):
-            key = {"model": model.name, "group": groups[0].name, "class_id": cls.id}
+            of_base = {"model": model.name, "group": groups[0].name, "class_id": cls.id}
             # One half's threshold is chosen on the other half.
             thresholds = model.thresholds.values[:, column]
             for half, threshold in enumerate(thresholds.tolist(), start=1):
-                yield estimate_row(THRESHOLD, threshold, at=f"half {half}", **key)
+                yield estimate_row(THRESHOLD, threshold, at=f"half {half}", **of_base)
     yield from difference_rows(models, groups, MEAN_PRECISION)
 
 

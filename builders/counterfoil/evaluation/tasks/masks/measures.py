@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -70,6 +69,9 @@ class MeasuredSegmenter(ClassedModel):
     def columns(self) -> dict[int, int]:
         return {label: label for label in self.subject.measured}
 
+    def class_id(self, label: int) -> str:
+        return self.subject.classes[label]
+
     def drop_note(self, group: int, measure: str) -> str:
         return "" if measure == PIXELS else super().drop_note(group, measure)
 
@@ -108,13 +110,7 @@ def segmenter_rows(
     for model in models:
         for measure in MEANS:
             yield from model.rows(measure, groups, subject.images, subject.units)
-        keys = {}
-        for group, facts in enumerate(groups):
-            for label in subject.measured:
-                key: dict[str, Any] = {"model": model.name, "group": facts.name}
-                key["class_id"] = subject.classes[label]
-                key["n"] = images[label]
-                keys[group, label] = key
+        keys = model.class_keys(groups, images)
         for (group, label), key in keys.items():
             for measure in OF_CLASS:
                 number = model.share(group, measure, label)

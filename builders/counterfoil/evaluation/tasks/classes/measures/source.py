@@ -229,16 +229,7 @@ def _distances(
         another = source
     else:
         name = f"two halves of {opened_source.name}"
-        # Images with equal features go to the same half.
-        contents = []
-        for of_image in source.features:
-            content = np.ascontiguousarray(of_image).tobytes()
-            contents.append(hashlib.sha256(content).hexdigest())
-        labels_of_source = opened_source.images.labels[decodable]
-        units = list(map(str, source.units))
-        halves = deal_halves(labels_of_source, 0, units, contents)
-        first = source.only(halves.discover)
-        another = source.only(halves.confirm)
+        first, another = _halves(source, opened_source.images.labels[decodable])
     images = ImageSet(
         "source",
         name,
@@ -256,6 +247,18 @@ def _distances(
         sets.append(compared)
         rows += set_rows
     return replace(distances, sets=tuple(sets)), rows
+
+
+def _halves(source: _Side, labels: Ints) -> tuple[_Side, _Side]:
+    """Return two halves of a source, as even over labels (n,) as they come. Images with equal
+    features go to the same half."""
+    contents = []
+    for of_image in source.features:
+        content = np.ascontiguousarray(of_image).tobytes()
+        contents.append(hashlib.sha256(content).hexdigest())
+    units = list(map(str, source.units))
+    halves = deal_halves(labels, 0, units, contents)
+    return source.only(halves.discover), source.only(halves.confirm)
 
 
 def _side_of(
