@@ -45,10 +45,6 @@ class ClassedModel(ResampledModel):
     def columns(self) -> Mapping[int, int]:
         """The measured classes, by their numbers, and where each is in scores and shares."""
 
-    @abstractmethod
-    def class_id(self, label: int) -> str:
-        """Return the id of a class, by its number."""
-
     @cached_property
     def sound(self) -> tuple[int, ...]:
         """Return the columns whose whole interval on the base is above chance.
@@ -112,16 +108,20 @@ class ClassedModel(ResampledModel):
     def class_keys(
         self,
         groups: Sequence[Group],
+        names: Sequence[str],
         images: Sequence[int],
     ) -> dict[tuple[int, int], dict[str, Any]]:
-        """Return (group, label) → key of its rows. images: how many know the label, by column."""
+        """Return (group, label) → key of its rows.
+
+        names: the id of each class, by label. images: how many know the class, by column.
+        """
         keys = {}
         for group, facts in enumerate(groups):
             for label, column in self.columns.items():
                 keys[group, label] = {
                     "model": self.name,
                     "group": facts.name,
-                    "class_id": self.class_id(label),
+                    "class_id": names[label],
                     "n": images[column],
                 }
         return keys

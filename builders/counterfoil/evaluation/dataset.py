@@ -903,8 +903,6 @@ def edits_of(
 def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:
     """Return the row of the pool that each image is, or is an edit of. Raise UserError if a row is
     unknown."""
-    if not recipe.kind.takes_rows:
-        raise ValueError(f"the images of {recipe.name} are not rows")
     stored = stored_rows(directory, recipe, read_receipts(directory), ROW)
     row_of = {row["key"]: row[ROW] for row in stored}
     pool_rows = []

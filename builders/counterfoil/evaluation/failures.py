@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+# A model of the page: its name, a function from an answer to its name, and a note.
+ShownModel = tuple[str, Callable[[int], str], str]
 _OWN = re.compile(r"\d{4,}\.webp")
 PAGE = "failures.html"
 FOLDER = "failures"
@@ -92,7 +94,7 @@ def write_sheets(
     subject: Subject,
     answers: tuple[NDArray[np.integer[Any]], Bools, Floats32],
     partners: Ints,
-    models: Sequence[tuple[str, Callable[[int], str], str]],
+    models: Sequence[ShownModel],
     order: Sequence[str],
     **values: Any,
 ) -> Path:
@@ -259,13 +261,13 @@ def failures_data(
     correct: Bools,
     confidence: Floats32,
     chosen: ChosenFailures,
-    models: Sequence[tuple[str, Callable[[int], str], str]],
+    models: Sequence[ShownModel],
     order: Sequence[str],
 ) -> dict[str, Any]:
     """Return what the script of a card reads, for models that give an image one answer.
 
-    answered, correct, confidence: (n, models); NaN where a model gives no confidence. models: name,
-    function from an answer to its name, and a note. order: the groups as the page lists them.
+    answered, correct, confidence: (n, models); NaN where a model gives no confidence. order: the
+    groups as the page lists them.
     """
     images = chosen.images
     position_of = {row: number for number, row in enumerate(images.tolist())}

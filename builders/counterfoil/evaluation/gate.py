@@ -153,7 +153,7 @@ class Judged:
     """The name of the judged model."""
     group: str
     """The name of the group."""
-    verdict: Answer
+    verdict: Answer = "undecided"
     """The answer."""
     estimate: Estimate | None = None
     """Fractions, with an interval that holds for all comparisons of the gate at once; None if

@@ -192,13 +192,13 @@ def _drop_cell(rows: ResultRows, **key: str) -> TableCell:
     cell = points_cell(None if drop is None else drop.estimate)
     if drop is None or not drop.note or base is None:
         return cell
-    return _with_notes(cell, f"of {format_percent(base)}", drop.note)
+    return with_notes(cell, f"of {format_percent(base)}", drop.note)
 
 
-def _with_notes(cell: TableCell, *notes: str) -> TableCell:
+def with_notes(cell: TableCell, *notes: str, between: str = ", ") -> TableCell:
     """Return a cell with notes after what it says below."""
     below = filter(None, (cell.below, *notes))
-    return replace(cell, below=", ".join(below))
+    return replace(cell, below=between.join(below))
 
 
 def compared_sentences(results: Results) -> list[str]:
@@ -246,7 +246,7 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[ReportS
             text_cell(difference.group),
             _drop_cell(results.rows, model=difference.model, **key),
             _drop_cell(results.rows, model=difference.against, **key),
-            _with_notes(loses_more, difference.note),
+            with_notes(loses_more, difference.note),
         )
         rows.append(TableRow(cells))
     if not rows:

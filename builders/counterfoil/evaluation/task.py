@@ -26,7 +26,7 @@ from counterfoil.errors import CounterfoilError, collected_in, raise_together
 from counterfoil.evaluation.compared_images import ComparedImages
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject, unit_names
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
-from counterfoil.evaluation.failure_folder import Failure
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.failures import write_sheets
 from counterfoil.evaluation.gate import (
     DIFFERS,
@@ -626,6 +626,19 @@ class ResampledTask(Task, Generic[Model]):
             partners[rows] = base
         return partners
 
+    def failure(
+        self,
+        group: int,
+        image: int,
+        truth: dict[str, Any],
+        annotations: Sequence[dict[str, Any]],
+        answers: Sequence[ModelAnswer],
+    ) -> Failure:
+        """Return an image that some model gets wrong, in the folder of its group."""
+        row = int(self.compared.rows[group, image])
+        folder = self.subject.groups[group].name
+        return Failure(row, folder, truth, annotations, answers)
+
     def write_answers(
         self,
         results: Results,
@@ -680,7 +693,7 @@ class ResampledTask(Task, Generic[Model]):
             indices = [indices_of_groups(subject)[line.group]]
         if not indices:
             reason = "the dataset has no shift"
-            yield Judged(line, model, line.group, "undecided", reason=reason), None
+            yield Judged(line, model, line.group, reason=reason), None
         label = None
         if line.class_name:
             label, *_ = labels_named(line.class_name, self.classes)
@@ -703,7 +716,6 @@ class ResampledTask(Task, Generic[Model]):
                 line,
                 model,
                 group.name,
-                "undecided",
                 reason=reason,
                 level=group.level,
             )

@@ -496,7 +496,20 @@ class AllAnswers:
     def drops(self, index: int) -> Drops | None:
         """Return the drops of all models under a shift, over its measured classes; None if no class
         is measured."""
-        return self._drops(index, self.kept(index))
+        return self.drops_over(index, self.kept(index))
+
+    def drops_over(self, index: int, classes: Sequence[ClassUnits]) -> Drops | None:
+        """Return the drops of all models under a shift, over some classes; None without any."""
+        if not classes:
+            return None
+        group = self.group(index)
+        return accuracy_stats.drops_of_classes(
+            classes,
+            paired=group.paired,
+            seed=self.seed,
+            salt=group.name,
+            averaged=self.averaged(index),
+        )
 
     def pairs(self, index: int) -> list[ClassUnits]:
         """Return the measured classes with the indices accepted on both sides; empty if noise is
@@ -505,10 +518,6 @@ class AllAnswers:
             return []
         pairs = [cls.pairs() for cls in self.kept(index)]
         return [cls for cls in pairs if cls.base_present.any()]
-
-    @once_a_group
-    def pairs_drops(self, index: int) -> Drops | None:
-        return self._drops(index, self.pairs(index))
 
     def averages(self) -> Averages:
         """Return every model's accuracy on the base, averaged over all of its classes."""
@@ -542,18 +551,6 @@ class AllAnswers:
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
-
-    def _drops(self, index: int, kept: Sequence[ClassUnits]) -> Drops | None:
-        if not kept:
-            return None
-        group = self.group(index)
-        return accuracy_stats.drops_of_classes(
-            kept,
-            paired=group.paired,
-            seed=self.seed,
-            salt=group.name,
-            averaged=self.averaged(index),
-        )
 
     def facts(self, index: int) -> GroupFacts:
         """Return the facts of a group: its yield, and the classes and images of its drop, or else

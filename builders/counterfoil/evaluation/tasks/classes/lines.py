@@ -104,7 +104,7 @@ class ClassLines:
             if drop and not line.every and (model, line.group) in self.own_ways:
                 yield self._own_way(line, model, line.group), None
             else:
-                yield Judged(line, model, line.group, "undecided", reason=nothing), None
+                yield Judged(line, model, line.group, reason=nothing), None
         for index in indices:
             group = self.subject.groups[index].name
             own_way = (model, group) in self.own_ways
@@ -177,8 +177,8 @@ class ClassLines:
             line,
             model,
             group.name,
-            "undecided",
             reason=reason,
+            # A line on differing answers counts images, not classes.
             classes=(0, 0) if differs else (len(labels), len(planned)),
             level=group.level,
         )
@@ -238,9 +238,8 @@ class ClassLines:
                     of_group.append(side[read[side]])
             if all(map(len, of_group)):
                 groups.append((index, of_group, over))
-        for _, of_group, _ in groups:
-            for rows in of_group:
-                sides += [(rows, before), (rows, now)]
+                for rows in of_group:
+                    sides += [(rows, before), (rows, now)]
         averages = iter(self._averages(sides))
         newly_wrong = before & ~now
         newly_right = now & ~before

@@ -73,9 +73,6 @@ class MeasuredClassifier(ClassedModel):
     def columns(self) -> dict[int, int]:
         return {cls.label: column for column, cls in enumerate(self.subject.labels)}
 
-    def class_id(self, label: int) -> str:
-        return self.subject.dataset.classes[label].id
-
     def wrong_share(
         self,
         group: int,
@@ -136,8 +133,9 @@ def multilabel_rows(
     having = truth.having.sum(axis=0).tolist()
     lacking = truth.lacking.sum(axis=0).tolist()
     known = truth.known.sum(axis=0).tolist()
+    names = [cls.id for cls in subject.dataset.classes]
     for model in models:
-        keys = model.class_keys(groups, known)
+        keys = model.class_keys(groups, names, known)
         for measure, of_label in MEANS.items():
             yield from model.rows(measure, groups, subject.images, subject.units)
             for (group, label), key in keys.items():

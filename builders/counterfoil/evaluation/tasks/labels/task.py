@@ -330,12 +330,10 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                     [{"answer": given}],
                 )
                 of_models.append(answer)
-            row = int(subject.rows[group, image])
-            shift = self.subject.groups[group].name
             annotations = []
             for index in np.flatnonzero(present).tolist():
                 annotations.append({"category_id": subject.labels[index].label})
-            yield Failure(row, shift, _labels(labels), annotations, of_models)
+            yield self.failure(group, image, _labels(labels), annotations, of_models)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         """Return the rows of images, and their columns: conditions, those that are unknown if any

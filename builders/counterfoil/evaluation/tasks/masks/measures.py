@@ -69,9 +69,6 @@ class MeasuredSegmenter(ClassedModel):
     def columns(self) -> dict[int, int]:
         return {label: label for label in self.subject.measured}
 
-    def class_id(self, label: int) -> str:
-        return self.subject.classes[label]
-
     def drop_note(self, group: int, measure: str) -> str:
         return "" if measure == PIXELS else super().drop_note(group, measure)
 
@@ -110,7 +107,7 @@ def segmenter_rows(
     for model in models:
         for measure in MEANS:
             yield from model.rows(measure, groups, subject.images, subject.units)
-        keys = model.class_keys(groups, images)
+        keys = model.class_keys(groups, subject.classes, images)
         for (group, label), key in keys.items():
             for measure in OF_CLASS:
                 number = model.share(group, measure, label)

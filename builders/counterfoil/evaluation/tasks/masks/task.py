@@ -144,11 +144,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         )
 
     def measure(self, answers: Mapping[str, ModelMasks]) -> None:
-        models = []
-        for answered in answers.values():
-            model = measure_segmenter(self.compared, answered, self.options.seed)
-            models.append(model)
-        self.models = models
+        seed = self.options.seed
+        self.models = [measure_segmenter(self.compared, each, seed) for each in answers.values()]
 
     def results(self) -> Results:
         subject = self.compared
@@ -251,10 +248,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
                 right = value >= _HALF
                 label = {"_cls": "Regression", "tags": [], "value": value}
                 answers.append(ModelAnswer(label, right, values, [values]))
-            row = int(subject.rows[group, image])
-            shift = self.subject.groups[group].name
             truth = {"_cls": "Classifications", "classifications": shown}
-            yield Failure(row, shift, truth, annotations, answers)
+            yield self.failure(group, image, truth, annotations, answers)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         """Return the rows of images, and columns: the classes that each has; `iou.MODEL`, the mean

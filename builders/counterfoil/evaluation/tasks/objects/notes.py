@@ -189,13 +189,13 @@ def crowded_sentence(
 
 
 def truth_notes(subject: DetectionSubject) -> Iterator[str]:
-    """Yield sentences on copies, on boxes at or beyond the edge, on ids and on sizes."""
+    """Yield sentences on copies, on boxes at or beyond the edge, on ids, on sizes and on crowded
+    images; some may be empty."""
     truth = subject.truth
     recipe = subject.dataset.recipe
     if recipe.kind.edits:
         yield recipe.task.stays(recipe)
-    if misplaced := misplaced_objects(subject):
-        yield misplaced
+    yield misplaced_objects(subject)
     alone = ~truth.crowd
     boxes = truth.box[alone]
     image = truth.image[alone]
@@ -250,3 +250,4 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
             f" {shortest} pixels. Small, medium and large are sizes in the reduced images, so AP by"
             " size is not that of the originals."
         )
+    yield crowded_sentence(truth, subject.images, subject.categories)

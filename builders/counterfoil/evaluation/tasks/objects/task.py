@@ -57,7 +57,7 @@ from counterfoil.evaluation.tasks.objects.measures import (
     measure_levels,
     measure_model,
 )
-from counterfoil.evaluation.tasks.objects.notes import crowded_sentence, cut_sentence, truth_notes
+from counterfoil.evaluation.tasks.objects.notes import cut_sentence, truth_notes
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject, open_objects
 from counterfoil.models.classifiers.of_python import refuse_unnamed
 from counterfoil.models.detectors import load_detector
@@ -114,9 +114,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     def open(self) -> None:
         subject = open_objects(self.subject, self.options.limit)
         self.compared = subject
-        crowded = crowded_sentence(subject.truth, subject.images, subject.categories)
-        notes = [*truth_notes(subject), crowded]
-        self.of_dataset_notes = tuple(filter(None, notes))
+        self.of_dataset_notes = tuple(filter(None, truth_notes(subject)))
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:
@@ -156,11 +154,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         )
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
-        models = []
-        for detections in answers.values():
-            model = measure_model(self.compared, detections, self.options.seed)
-            models.append(model)
-        self.models = models
+        seed = self.options.seed
+        self.models = [measure_model(self.compared, each, seed) for each in answers.values()]
 
     def results(self) -> Results:
         subject = self.compared
@@ -285,10 +280,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
                 right = bool(model.f1[group, image] == 1)
                 label = self._labels(image, detected)
                 answers.append(ModelAnswer(label, right, counts, detected))
-            row = int(subject.rows[group, image])
-            shift = self.subject.groups[group].name
             label = self._labels(image, annotations)
-            yield Failure(row, shift, label, annotations, answers)
+            yield self.failure(group, image, label, annotations, answers)
 
     def _labels(self, image: int, boxes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return boxes as FiftyOne has them: x, y, width and height as shares of the image."""

@@ -86,9 +86,9 @@ def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
 
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
-        drops = answered.pairs_drops(measured.shift)
+        classes = answered.pairs(measured.shift)
+        drops = answered.drops_over(measured.shift, classes)
         if drops is not None:
-            classes = answered.pairs(measured.shift)
             pairs, _ = accuracy_stats.image_counts(classes)
             key = {"group": measured.group, "note": answered.over(classes)}
             intervals = map(drops.interval, range(len(answered.models)))
