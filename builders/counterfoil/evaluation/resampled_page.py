@@ -119,8 +119,12 @@ def sorted_drops(
     """Return each shift with its drop of a measure, the largest first."""
     drops = []
     for group in results.shifts:
-        key = {"model": model.name, "group": group.name}
-        drop = results.rows.estimate(DROP, at=measure, **key)
+        drop = results.rows.estimate(
+            DROP,
+            at=measure,
+            model=model.name,
+            group=group.name,
+        )
         if drop is not None:
             drops.append((group, drop))
     return sorted(drops, key=lambda entry: -entry[1].value)
@@ -207,8 +211,7 @@ def compared_sentences(results: Results) -> list[str]:
     sentences = []
     lead = results.lead
     for first, second in combinations(results.models, 2):
-        pair = {"model": first.name, "against": second.name}
-        rows = results.rows.where(DIFFERENCE, **pair)
+        rows = results.rows.where(DIFFERENCE, model=first.name, against=second.name)
         a = first.short_name
         b = second.short_name
         more = []

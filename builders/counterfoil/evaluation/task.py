@@ -580,8 +580,12 @@ class ResampledTask(Task, Generic[Model]):
         """Yield a sentence for each model: under which shift it loses most, and how much."""
         for model in results.models:
             who = f"Your {self.noun}" if len(results.models) == 1 else model.short_name
-            key = {"model": model.name, "class_id": "", "at": results.lead}
-            drops = results.rows.where(DROP, **key)
+            drops = results.rows.where(
+                DROP,
+                model=model.name,
+                class_id="",
+                at=results.lead,
+            )
             if model.near_chance:
                 yield f"{who} {self.near_chance(results, model)}, so drops say nothing."
             elif not drops:
@@ -611,8 +615,11 @@ class ResampledTask(Task, Generic[Model]):
         if drop is not None and drop.estimate is not None:
             base = numbers.value(DROP_BASE, **key)
             if base is None:
-                on_base = {"model": model.name, "group": results.base or ""}
-                base = numbers.value(results.lead, **on_base)
+                base = numbers.value(
+                    results.lead,
+                    model=model.name,
+                    group=results.base or "",
+                )
             over = ""
             if drop.note:
                 over = f" {drop.note}"

@@ -152,11 +152,17 @@ def multilabel_rows(
             wrongly_given = model.wrong_share(group, column, False)
             yield estimate_row(WRONGLY_GIVEN, wrongly_given, **key)
         for column, cls in enumerate(subject.labels):
-            of_base = {"model": model.name, "group": groups[0].name, "class_id": cls.id}
             # One half's threshold is chosen on the other half.
             thresholds = model.thresholds.values[:, column]
             for half, threshold in enumerate(thresholds.tolist(), start=1):
-                yield estimate_row(THRESHOLD, threshold, at=f"half {half}", **of_base)
+                yield estimate_row(
+                    THRESHOLD,
+                    threshold,
+                    model=model.name,
+                    group=groups[0].name,
+                    class_id=cls.id,
+                    at=f"half {half}",
+                )
     yield from difference_rows(models, groups, MEAN_PRECISION)
 
 

@@ -457,12 +457,13 @@ def near_chance_notes(results: Results) -> Iterator[str]:
 
 
 def _known_images(results: Results, label: ClassFacts) -> int:
-    key = {
-        "model": results.models[0].name,
-        "group": results.base or "",
-        "class_id": label.id,
-    }
-    return _images(results, PRECISION, **key)
+    return _images(
+        results,
+        PRECISION,
+        model=results.models[0].name,
+        group=results.base or "",
+        class_id=label.id,
+    )
 
 
 def _images(results: Results, measure: str, **key: str) -> int:

@@ -104,12 +104,14 @@ def write_mask_failures(
             names.append(keys[row])
             value = float(iou[number, side, scene])
             values.append(round(value, 4))
+        counts = models[number].counts
+        costs_pixels = counts[group].hits[scene] < counts[0].hits[scene]
         card = {
             "model": number,
             "shift": group,
             "strips": strips,
             "iou": values,
-            "classes": _lost_classes(models[number], group, scene),
+            "classes": np.flatnonzero(costs_pixels).tolist(),
             "keys": names,
         }
         rows.append(card)
@@ -137,14 +139,6 @@ def write_mask_failures(
     )
     pictures = _strips(subject, models, files)
     return write_browser(folder, html, pictures, len(files))
-
-
-def _lost_classes(model: MeasuredSegmenter, group: int, image: int) -> list[int]:
-    """Return the classes of which a shift costs an image pixels."""
-    before = model.counts[0].hits[image]
-    after = model.counts[group].hits[image]
-    lost = np.flatnonzero(after < before)
-    return lost.tolist()
 
 
 def _strips(

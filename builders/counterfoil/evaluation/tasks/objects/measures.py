@@ -183,8 +183,13 @@ def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[Resu
         table = errors.confusions(subject.truth, matches)
         for true, taken in np.argwhere(table).tolist():
             times = float(table[true, taken])
-            pair = {"class_id": categories[true], "against": categories[taken]}
-            yield estimate_row(TAKEN_FOR, times, **pair, **key)
+            yield estimate_row(
+                TAKEN_FOR,
+                times,
+                class_id=categories[true],
+                against=categories[taken],
+                **key,
+            )
         for recall, precision in curve_points(matches):
             if math.isfinite(precision):
                 yield estimate_row(PRECISION, precision, at=recall, **key)

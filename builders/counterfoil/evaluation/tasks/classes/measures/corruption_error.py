@@ -371,12 +371,14 @@ def _relative_to_references(name: str, answered: AllAnswers) -> Iterator[ResultR
                     # A resample without a ratio lies above all others.
                     ratios = np.where(with_ratio, ratios, np.nanmax(ratios))
                     interval = percentile_interval(value, ratios)
-            key = {
-                "model": of_model,
-                "against": reference.name,
-                "note": note,
-            }
-            yield estimate_row(name, interval, n=measured.shifted_images, **key)
+            yield estimate_row(
+                name,
+                interval,
+                model=of_model,
+                against=reference.name,
+                n=measured.shifted_images,
+                note=note,
+            )
 
 
 def mean_ratio(errors: Floats, reference: Floats) -> Floats:

@@ -61,20 +61,26 @@ def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
         drops = measured.drops
-        counts = {"units": drops.units, "n": measured.images}
         intervals = map(drops.interval, range(len(answered.models)))
-        yield from answered.model_rows("drop", intervals, **counts, **measured.key)
+        yield from answered.model_rows(
+            "drop",
+            intervals,
+            n=measured.images,
+            units=drops.units,
+            **measured.key,
+        )
     for shift in answered.shifts if answered.subject.base else ():
         group = answered.group(shift).name
         for cls in answered.enough(shift):
             lost = cls.base_accuracy - cls.shift_accuracy
             _, images = cls.counts
-            key = {
-                "group": group,
-                "class_id": cls.class_id,
-                "n": images,
-            }
-            yield from answered.model_rows("drop", lost.tolist(), **key)
+            yield from answered.model_rows(
+                "drop",
+                lost.tolist(),
+                group=group,
+                class_id=cls.class_id,
+                n=images,
+            )
 
 
 def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:

@@ -593,8 +593,14 @@ def _level_differences(
         most_ahead[other, first] = -low[column]
         ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[column])
         for model, of_model in zip(models, ranks.tolist(), strict=True):
-            key = {"model": scenes.answered.models[model], "group": scenes.shift}
-            yield estimate_row(names.RANK, stats.Estimate(*of_model), at=at, n=count, **key)
+            yield estimate_row(
+                names.RANK,
+                stats.Estimate(*of_model),
+                model=scenes.answered.models[model],
+                group=scenes.shift,
+                at=at,
+                n=count,
+            )
 
 
 def _failure_differences(
@@ -632,8 +638,15 @@ def _failure_differences(
         if n:
             rng = stats.seeded_generator(seed, "failure difference", shift)
             mean = stats.mean_over_units(difference[known], units[known], rng)
-        of_test = {"test": names.SWAPS, "p": p[pair], "q": adjusted[pair]}
-        yield estimate_row(names.FAILURE_DIFFERENCE, mean, n=n, **of_test, **key)
+        yield estimate_row(
+            names.FAILURE_DIFFERENCE,
+            mean,
+            n=n,
+            test=names.SWAPS,
+            p=p[pair],
+            q=adjusted[pair],
+            **key,
+        )
 
 
 def _draw(results: Results) -> list[Any]:
