@@ -147,6 +147,20 @@ def worst_cells(results: Results, worst: ResultRow | None) -> tuple[TableCell, T
     return text_cell(shift), points_cell(worst.estimate)
 
 
+def largest_drop_first(
+    rows: list[TableRow],
+    columns: Sequence[TableColumn | str],
+    title: str,
+) -> None:
+    """Sort the rows of a table by its column of drops."""
+    column = columns.index(title)
+
+    def lost(row: TableRow) -> float:
+        return float(row.cells[column].sort or -1.0)
+
+    rows.sort(key=lost, reverse=True)
+
+
 def caption_of_model(results: Results, model: ModelFacts, caption: str) -> str:
     """Return a table's caption, with the model's name if there are several."""
     return f"{model.short_name}: {caption}" if len(results.models) > 1 else caption

@@ -432,8 +432,7 @@ def choose_models(
         if name not in names:
             problems.add("unlisted-model.compare", "compare", name, names)
     problems.refuse()
-    named_ones = {name: model for name, model in stands_for.items() if isinstance(model, str)}
-    mended = mended_notes(named_ones)
+    mended = mended_notes(stands_for)
     refuse_trained_on(subject, mended)
     # If no model has other outputs, there is no choice to report.
     has_others = any(class_map.class_outputs is not None for class_map in maps.values())
@@ -621,12 +620,14 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
 _REPORTED_EVERY = 1000  # images between two reports of progress
 
 
-def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
-    """Return the notes of those models that were mended. models: name → model. Raise UserError for
-    unreadable notes."""
+def mended_notes(models: Mapping[str, Any]) -> dict[str, MendedNote]:
+    """Return the notes of those models that were mended. models: name → model; a callable has no
+    note. Raise UserError for unreadable notes."""
     notes: dict[str, MendedNote] = {}
     errors: list[CounterfoilError] = []
     for name, model in models.items():
+        if not isinstance(model, str):
+            continue
         with collected_in(errors):
             note = mended_of(model)
             if note is not None:

@@ -346,6 +346,11 @@ def _words(column: str, value: Any) -> str:
     return f"{column.replace('_', ' ')} {text}"
 
 
+def _less(number: Drawn, other: Drawn) -> Drawn:
+    """Return a number less another one."""
+    return weighted_sum([(1.0, number), (-1.0, other)])
+
+
 @dataclass(frozen=True)
 class ResampledModel(ABC):
     """The numbers of a model. All models use the same resamples of images."""
@@ -377,7 +382,7 @@ class ResampledModel(ABC):
         """Return the drop of a measure under a shift: base less shift."""
         base = self.share(0, measure, label, True)
         shift = self.share(group, measure, label, True)
-        return weighted_sum([(1.0, base), (-1.0, shift)])
+        return _less(base, shift)
 
     def drop_note(self, group: int, measure: str) -> str:
         """Return over how many labels or categories a drop is; empty for a drop over all of
@@ -440,7 +445,7 @@ def difference_rows(
         for index, group in enumerate(groups[1:], start=1):
             lost = first.drop(index, measure)
             other_lost = second.drop(index, measure)
-            difference = weighted_sum([(1.0, lost), (-1.0, other_lost)])
+            difference = _less(lost, other_lost)
             if math.isfinite(difference.value):
                 key = {
                     "model": first.name,
@@ -873,7 +878,7 @@ class ResampledTask(Task, Generic[Model]):
 
 def _changed(before: Drawn, now: Drawn) -> Changed | None:
     """Return a number before and now; None if either is undefined."""
-    difference = weighted_sum([(1.0, now), (-1.0, before)])
+    difference = _less(now, before)
     if not math.isfinite(difference.value):
         return None
     return Changed(before.value, now.value, difference)

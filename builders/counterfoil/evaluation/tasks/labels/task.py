@@ -25,6 +25,7 @@ from counterfoil.evaluation.resampled_page import (
     csv_cells,
     csv_numbers,
     group_section,
+    largest_drop_first,
     worst_cells,
     worst_drop,
 )
@@ -507,8 +508,6 @@ def label_table(results: Results, model: ModelFacts) -> Table:
         "missed there (%)",
         "wrongly given there (%)",
     ]
-    drop_column = columns.index("drop of AP (points)")
-    # Labels without a drop come last.
-    rows.sort(key=lambda row: -float(row.cells[drop_column].sort or -1.0))
+    largest_drop_first(rows, columns, "drop of AP (points)")
     table = Table.of(f"{model.short_name}: label by label", columns, rows)
     return table.first(_MOST_LABELS, "labels", "labels.csv")

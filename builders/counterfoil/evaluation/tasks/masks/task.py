@@ -24,6 +24,7 @@ from counterfoil.evaluation.resampled_page import (
     csv_cells,
     csv_numbers,
     group_section,
+    largest_drop_first,
     severity_section,
     worst_cells,
     worst_drop,
@@ -300,7 +301,6 @@ def class_table(results: Results, model: ModelFacts) -> Table:
         worst = worst_drop(results, IOU, key)
         cells += worst_cells(results, worst)
         rows.append(TableRow(tuple(cells)))
-    rows.sort(key=lambda row: -float(row.cells[6].sort or -1.0))
     columns = (
         TableColumn("class", "name"),
         "share of pixels (%)",
@@ -310,6 +310,7 @@ def class_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("loses most under", "text"),
         "drop of IoU (points)",
     )
+    largest_drop_first(rows, columns, "drop of IoU (points)")
     caption = caption_of_model(results, model, "by class")
     table = Table.of(caption, columns, rows)
     return table.first(_MOST_CLASSES, "classes", "segmentation.csv")

@@ -24,6 +24,7 @@ from counterfoil.evaluation.resampled_page import (
     compared_section,
     csv_cells,
     group_section,
+    largest_drop_first,
     severity_section,
     worst_cells,
     worst_drop,
@@ -398,7 +399,6 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         else:
             cells += worst_cells(results, worst)
         rows.append(TableRow(tuple(cells)))
-    rows.sort(key=lambda row: -float(row.cells[4].sort or -1.0))
     columns = (
         TableColumn("category", "name"),
         "objects",
@@ -406,6 +406,7 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("loses most under", "text"),
         "drop of AP (points)",
     )
+    largest_drop_first(rows, columns, "drop of AP (points)")
     caption = caption_of_model(results, model, "by category")
     table = Table.of(caption, columns, rows)
     return table.first(_MOST_CATEGORIES, "categories", "measures.csv")
