@@ -133,7 +133,7 @@ def write_mask_failures(
         subject.dataset.name,
         preview,
         data,
-        found=np.count_nonzero(loses),
+        found=int(loses.sum()),
         shown=len(rows),
         images=subject.images,
     )

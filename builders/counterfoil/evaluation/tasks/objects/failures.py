@@ -108,7 +108,7 @@ def detection_failures(
         "rows": rows,
         "pictures": files,
     }
-    return data, np.count_nonzero(failing)
+    return data, int(failing.sum())
 
 
 def picture_file(number: int) -> str:
