@@ -271,6 +271,13 @@ class Subject:
         """The parts whose images are stored, which come before computed ones."""
         return tuple(part for part in self.parts if part.change is None)
 
+    @property
+    def own_groups(self) -> int:
+        """The number of groups of the first part; those of other parts follow."""
+        if len(self.parts) > 1:
+            return self.parts[1].first
+        return len(self.groups)
+
     def of_rows(self, rows: Ints, **changed: Any) -> Self:
         """Return these rows in their order, with other fields changed to fit them."""
         units = self.units

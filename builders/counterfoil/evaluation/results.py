@@ -198,7 +198,9 @@ class Evaluation:
     def _shown_measure(self) -> str:
         """The measure that leads; without a base, of classifiers the accuracy over all images."""
         lead = self.results.lead
-        return "top1" if lead == "accuracy" and self.base is None else lead
+        if lead == "accuracy" and self.base is None:
+            return "top1"
+        return lead
 
     def _summary(self) -> list[str]:
         """Return the lead measure in its first group, and the largest drop of a model that is not

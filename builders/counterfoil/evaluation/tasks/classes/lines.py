@@ -453,10 +453,7 @@ class ClassLines:
         if checks is None or checks.own:
             return ""
         # Images from elsewhere, scored beside a dataset, have their own labels.
-        own_groups = len(subject.groups)
-        if len(subject.parts) > 1:
-            own_groups = subject.parts[1].first
-        if group < own_groups and not checks.of(shift).checked:
+        if group < subject.own_groups and not checks.of(shift).checked:
             return "nobody checked its labels"
         if drop and not checks.of(answered.group(0).name).checked:
             return "nobody checked the labels of the base"

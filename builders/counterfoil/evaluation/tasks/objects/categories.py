@@ -160,10 +160,11 @@ def map_categories(
         return _by_name(detections, categories, model)
     if len(number_of) < len(detections):
         raise refusal("unclear-category.mixed", model)
+    readings = _readings(categories, ids)
     if order is None:
-        chosen = _decided(counts, categories, model, ids)
+        chosen = _decided(counts, readings, model)
     elif isinstance(order, str):
-        chosen = _ordered(order, categories, model, ids)
+        chosen = _ordered(order, readings, categories, model)
     else:
         by_name = map_names([str(name) for name in order], categories, model)
         chosen = _Reading("", by_name.matched, by_name.index_of)
@@ -214,12 +215,12 @@ def _readings(categories: Sequence[str], ids: Sequence[int]) -> list[_Reading]:
 
 def _ordered(
     order: str,
+    readings: Sequence[_Reading],
     categories: Sequence[str],
     model: str,
-    ids: Sequence[int],
 ) -> _Reading:
     """Return the reading that --class-order names."""
-    for reading in _readings(categories, ids):
+    for reading in readings:
         if reading.order == order:
             return reading
     if order == IDS:
@@ -231,9 +232,8 @@ def _ordered(
 
 def _decided(
     counts: Mapping[Any, int],
-    categories: Sequence[str],
+    readings: Sequence[_Reading],
     model: str,
-    ids: Sequence[int],
 ) -> _Reading:
     """Return the only reading that explains every number. Raise UserError if no reading does, or
     several.
@@ -241,7 +241,6 @@ def _decided(
     Readings that give every number the same category are the same reading. A reading that keeps no
     detection is considered only if no reading keeps a detection.
     """
-    readings = _readings(categories, ids)
     distinct = dict[Any, _Reading]()
     for reading in readings:
         if reading.explains(counts):

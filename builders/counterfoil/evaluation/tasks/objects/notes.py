@@ -189,13 +189,14 @@ def crowded_sentence(
 
 
 def truth_notes(subject: DetectionSubject) -> Iterator[str]:
-    """Yield sentences on copies, on boxes at or beyond the edge, on ids, on sizes and on crowded
-    images; some may be empty."""
+    """Yield sentences on copies, on boxes at or beyond the edge, on ids and on sizes."""
     truth = subject.truth
     recipe = subject.dataset.recipe
     if recipe.kind.edits:
         yield recipe.task.stays(recipe)
-    yield misplaced_objects(subject)
+    misplaced = misplaced_objects(subject)
+    if misplaced:
+        yield misplaced
     alone = ~truth.crowd
     boxes = truth.box[alone]
     image = truth.image[alone]
@@ -250,4 +251,3 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
             f" {shortest} pixels. Small, medium and large are sizes in the reduced images, so AP by"
             " size is not that of the originals."
         )
-    yield crowded_sentence(truth, subject.images, subject.categories)

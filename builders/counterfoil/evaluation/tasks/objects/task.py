@@ -58,7 +58,7 @@ from counterfoil.evaluation.tasks.objects.measures import (
     measure_levels,
     measure_model,
 )
-from counterfoil.evaluation.tasks.objects.notes import cut_sentence, truth_notes
+from counterfoil.evaluation.tasks.objects.notes import crowded_sentence, cut_sentence, truth_notes
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject, open_objects
 from counterfoil.models.classifiers.of_python import refuse_unnamed
 from counterfoil.models.detectors import load_detector
@@ -115,7 +115,9 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     def open(self) -> None:
         subject = open_objects(self.subject, self.options.limit)
         self.compared = subject
-        self.of_dataset_notes = tuple(filter(None, truth_notes(subject)))
+        crowded = crowded_sentence(subject.truth, subject.images, subject.categories)
+        notes = [*truth_notes(subject), crowded]
+        self.of_dataset_notes = tuple(filter(None, notes))
 
     @classmethod
     def write_keys(cls, subject: OpenDataset, file: Path) -> int:

@@ -9,7 +9,7 @@ available is skipped with the reason.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -303,33 +303,24 @@ def _features(
     return features
 
 
-# A set of images: its kind and name, its classes, and its rows, bool (n,).
-_Set = tuple[SetOfImages, str, tuple[int, ...], Bools]
+def _groups(subject: Subject) -> Iterator[tuple[SetOfImages, str, tuple[int, ...], Bools]]:
+    """Yield the image sets to compare: kind, name, labels of classes, and rows, bool (n,).
 
-
-def _groups(subject: Subject) -> list[_Set]:
-    """Return the image sets to compare.
-
-    If there are several groups, the whole dataset is the first set.
+    If the dataset has images in several groups, the whole dataset is the first set.
     """
-    of_groups: list[_Set] = []
-    of_dataset = np.zeros(len(subject.keys), bool)
-    labels: set[int] = set()
-    merged = 0
+    tops = [index for index, group in enumerate(subject.groups) if group.top]
     images = len(subject.parts[0].images)
-    for index, group in enumerate(subject.groups):
-        if not group.top:
-            continue
-        in_group = subject.shifts == index
-        of_groups.append(("group", group.name, group.class_labels, in_group))
-        if in_group[:images].any():
-            merged += 1
-            of_dataset |= in_group
-            labels |= set(group.class_labels)
-    if merged < 2:
-        return of_groups
-    every_label = tuple(sorted(labels))
-    return [("dataset", subject.name, every_label, of_dataset), *of_groups]
+    in_dataset = np.unique(subject.shifts[:images])
+    merged = np.intersect1d(tops, in_dataset)
+    if len(merged) > 1:
+        labels: set[int] = set()
+        for index in merged.tolist():
+            labels |= set(subject.groups[index].class_labels)
+        of_dataset = np.isin(subject.shifts, merged)
+        yield "dataset", subject.name, tuple(sorted(labels)), of_dataset
+    for index in tops:
+        group = subject.groups[index]
+        yield "group", group.name, group.class_labels, subject.shifts == index
 
 
 def _units(images: LabelledImages) -> Ints:

@@ -234,20 +234,31 @@ def _rates(
         if in_question and shift.rule.failure not in (TOP3, *PARENTS):
             constructed = (TOP1,)
     key = {"group": group, "against": judge.name}
-    of_images = {"n": len(rows), "units": len(captions)}
     result_rows: list[ResultRow] = []
 
-    def add(rate: Estimate | float, base_rate: float | None, note: str) -> None:
-        of_model = estimate_row(names.TRANSFER, rate, note=note, **of_images, **key)
-        on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
-        result_rows.extend((of_model, on_base))
+    def add(
+        model: str,
+        rule: str,
+        rate: Estimate | float,
+        base_rate: float | None,
+        note: str = "",
+    ) -> None:
+        of_model = {"model": model, "at": rule, **key}
+        of_rate = estimate_row(
+            names.TRANSFER,
+            rate,
+            n=len(rows),
+            units=len(captions),
+            note=note,
+            **of_model,
+        )
+        on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **of_model)
+        result_rows.extend((of_rate, on_base))
 
     if not judge.places:
         # A judge that is not scored here is shown as recorded: wrong about each of these images.
-        key["model"] = judge.recorded_name
         for rule in constructed:
-            key["at"] = rule
-            add(1.0, None, names.BY_CONSTRUCTION)
+            add(judge.recorded_name, rule, 1.0, None, names.BY_CONSTRUCTION)
     for rule in names.RULES:
         able = []
         of_models = []
@@ -270,17 +281,17 @@ def _rates(
                 if rates is not None:
                     others[subject.groups[other].name] = rates
         for column, index in enumerate(able):
-            key["model"] = answered.models[index]
-            key["at"] = rule
+            model = answered.models[index]
             base_rate = None if base_rates is None else float(base_rates[column])
             if rule in constructed and index in judge.places:
                 # The judge's own rate is fixed by construction: it is not an estimate.
-                add(estimates[column].value, base_rate, names.BY_CONSTRUCTION)
+                add(model, rule, estimates[column].value, base_rate, names.BY_CONSTRUCTION)
             else:
-                add(estimates[column], base_rate, "")
+                add(model, rule, estimates[column], base_rate)
             for name, rates in others.items():
-                key["at"] = f"{rule} {name}"
-                result_rows.append(estimate_row(names.BESIDE, float(rates[column]), **key))
+                rate = float(rates[column])
+                at = f"{rule} {name}"
+                result_rows.append(estimate_row(names.BESIDE, rate, model=model, at=at, **key))
     return result_rows
 
 
