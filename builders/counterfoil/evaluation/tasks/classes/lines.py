@@ -153,7 +153,8 @@ class ClassLines:
             class_ids -= self._guessed(column)
         labels = self._labels(line_labels, class_ids)
         planned = set(group.class_labels) & set(line_labels)
-        reason = self._reason_undecided(line, model, stored, index, (len(labels), len(planned)))
+        counts = len(labels), len(planned)
+        reason = self._reason_undecided(line, model, stored, index, counts)
         if differs or not (drop or line.class_name):
             class_ids = {cls.class_id for cls in answered.seen(index)}
             labels = self._labels(line_labels, class_ids)
@@ -165,7 +166,8 @@ class ClassLines:
             other = stored.name if stored else line.other_model
             sides = ((index, other, 0), *sides)
         question = None
-        absent = stored is not None and stored.unreadable[answered.rows(index)].all()
+        rows = answered.rows(index)
+        absent = stored is not None and stored.unreadable[rows].all()
         if labels and not absent and not self._unable(line, model, index):
             question = LineQuestion(line, sides, labels)
         if question and line.measure == "relative_drop" and line.share == _ACCURACY:

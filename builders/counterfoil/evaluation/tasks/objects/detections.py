@@ -113,7 +113,8 @@ def read_detections(
         content = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise refusal("invalid-detections.file", name, error) from error
-    rows, answered = _listed(name, _entries(path, content, name), subject.dataset.keys)
+    entries = _entries(path, content, name)
+    rows, answered = _listed(name, entries, subject.dataset.keys)
     counts = Counter(category for _, _, category, _ in rows)
     categories = map_categories(
         counts,
@@ -135,7 +136,15 @@ def read_detections(
             boxes.append(box)
             indices.append(categories.index_of[category])
             scores.append(score)
-    _refuse_other_images(name, subject, answered)
+    # A model that detects nothing in a whole group was probably not run on its images.
+    dataset = subject.dataset
+    shifts = dataset.shifts[sorted(answered)]
+    silent_groups = []
+    for index, group in enumerate(dataset.groups):
+        if index not in shifts:
+            silent_groups.append(group.name)
+    if silent_groups:
+        raise refusal("missing-answers.detections", name, silent_groups[:10])
     detections = ModelDetections(
         name=name,
         row=np.array(images_of_boxes, np.int64),
@@ -214,23 +223,6 @@ def _listed(
     if not rows and not without:
         raise refusal("invalid-detections.empty", name)
     return rows, without
-
-
-def _refuse_other_images(
-    name: str,
-    subject: DetectionSubject,
-    answered: set[int],
-) -> None:
-    """Raise UserError if a group has no detection at all: the model was probably not run on its
-    images."""
-    dataset = subject.dataset
-    shifts = dataset.shifts[sorted(answered)]
-    silent = []
-    for index, group in enumerate(dataset.groups):
-        if index not in shifts:
-            silent.append(group.name)
-    if silent:
-        raise refusal("missing-answers.detections", name, silent[:10])
 
 
 def _row_of(

@@ -76,7 +76,8 @@ def compare_models(
     if compared is None:
         return None, []
     subject = answered.subject
-    places = [answered.models.index(name) for name in (compared.mended, compared.original)]
+    names = (compared.mended, compared.original)
+    places = [answered.models.index(name) for name in names]
     correct = answered.answers.correct[:, places]
     measured: dict[int, Ints] = {}
     for group in answered.places:
