@@ -20,16 +20,18 @@ from counterfoil.recipe.names import did_you_mean, plain_name
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.words import format_list
 
-COCO_NAMES = (
-    "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light",
-    "fire hydrant", "stop sign", "parking meter", "bench", "bird", "cat", "dog", "horse", "sheep", "cow", "elephant",
-    "bear", "zebra", "giraffe", "backpack", "umbrella", "handbag", "tie", "suitcase", "frisbee", "skis", "snowboard",
-    "sports ball", "kite", "baseball bat", "baseball glove", "skateboard", "surfboard", "tennis racket", "bottle",
-    "wine glass", "cup", "fork", "knife", "spoon", "bowl", "banana", "apple", "sandwich", "orange", "broccoli",
-    "carrot", "hot dog", "pizza", "donut", "cake", "chair", "couch", "potted plant", "bed", "dining table", "toilet",
-    "tv", "laptop", "mouse", "remote", "keyboard", "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator",
-    "book", "clock", "vase", "scissors", "teddy bear", "hair drier", "toothbrush",
-)  # fmt: skip
+_COCO = (
+    "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, "
+    "fire hydrant, stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, "
+    "elephant, bear, zebra, giraffe, backpack, umbrella, handbag, tie, suitcase, frisbee, "
+    "skis, snowboard, sports ball, kite, baseball bat, baseball glove, skateboard, "
+    "surfboard, tennis racket, bottle, wine glass, cup, fork, knife, spoon, bowl, banana, "
+    "apple, sandwich, orange, broccoli, carrot, hot dog, pizza, donut, cake, chair, couch, "
+    "potted plant, bed, dining table, toilet, tv, laptop, mouse, remote, keyboard, "
+    "cell phone, microwave, oven, toaster, sink, refrigerator, book, clock, vase, scissors, "
+    "teddy bear, hair drier, toothbrush"
+)
+COCO_NAMES = tuple(_COCO.split(", "))
 # The numbers from 1 to 90 that are no id of COCO.
 _GAPS = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 COCO_IDS = tuple(number for number in range(1, 91) if number not in _GAPS)
