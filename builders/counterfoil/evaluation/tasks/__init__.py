@@ -8,10 +8,14 @@ from counterfoil.recipe.tasks import TASKS
 from counterfoil.registry import part_named
 
 
-def task_of(subject: Subject) -> type[Task]:
-    """Return what measures models of images: by the task of their recipe, if a build made them, and
-    else by one class an image."""
-    name = "classes"
-    if isinstance(subject, OpenDataset):
-        name = subject.recipe.task.name
+def task_named(name: str) -> type[Task]:
+    """Return what measures the models of a task, which has this name in `source.task`."""
     return part_named(TASKS[name].measured_by)
+
+
+def task_of(subject: Subject) -> type[Task]:
+    """Return the task of images: that of their recipe, if a build made them, and else one class an
+    image."""
+    if isinstance(subject, OpenDataset):
+        return task_named(subject.recipe.task.name)
+    return task_named("classes")
