@@ -145,7 +145,10 @@ def prepared_distances(
     if source.images.content == subject.parts[0].images.content:
         itself = f"the images are those of {source.name} themselves"
         return PreparedDistances(wanted, skipped=itself)
-    return PreparedDistances(wanted, source, *others)
+    other = None
+    if others:
+        other = others[0]
+    return PreparedDistances(wanted, source, other)
 
 
 def measure_distances(
