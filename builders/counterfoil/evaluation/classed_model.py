@@ -47,7 +47,7 @@ class ClassedModel(ResampledModel):
 
     @cached_property
     def sound(self) -> tuple[int, ...]:
-        """Return the columns whose whole interval on the base is above chance.
+        """The columns whose whole interval on the base is above chance.
 
         A preview has few images and long intervals. Its values are judged, so that its drops are
         over the same classes as those of the whole dataset.

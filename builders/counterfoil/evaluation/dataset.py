@@ -692,19 +692,19 @@ def limit_subject(
     need all of them.
     """
     pairs = pair_texts(subject)
-    taken = []
+    rows_of_groups = []
     groups = []
-    of_base = preferred
+    first_pairs = preferred
     base_labels = frozenset[int]()
     for index, group in enumerate(subject.groups):
         rows = np.flatnonzero(subject.shifts == index)
         group_pairs = [pairs[row] for row in rows]
-        places = evenly_chosen(group_pairs, subject.labels[rows], most, of_base)
+        places = evenly_chosen(group_pairs, subject.labels[rows], most, first_pairs)
         chosen = rows[places]
-        taken.append(chosen)
+        rows_of_groups.append(chosen)
         chosen_labels = frozenset(subject.labels[chosen].tolist())
         if index == 0 and subject.base:
-            of_base = frozenset(pairs[row] for row in chosen)
+            first_pairs = frozenset(pairs[row] for row in chosen)
             base_labels = chosen_labels
         present = base_labels | chosen_labels
         labels = tuple(label for label in group.class_labels if label in present)
@@ -713,8 +713,8 @@ def limit_subject(
             of_chosen = candidates * len(chosen)
             candidates = round(of_chosen / max(1, len(rows)))
         groups.append(replace(group, class_labels=labels, candidates=candidates))
-    rows = np.sort(np.concatenate(taken))
-    preview = max(map(len, taken))
+    rows = np.sort(np.concatenate(rows_of_groups))
+    preview = max(map(len, rows_of_groups))
     parts = []
     contents = []
     first = 0

@@ -57,7 +57,7 @@ class ScoredModel(ResampledModel):
 
     @cached_property
     def _drawn(self) -> dict[str, Floats]:
-        """Return measure → its values in resamples, (r, groups)."""
+        """Measure → its values in resamples, (r, groups)."""
         units = self.units
         drawn = {}
         for name, scores in self.scores.items():

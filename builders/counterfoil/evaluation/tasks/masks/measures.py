@@ -74,7 +74,7 @@ class MeasuredSegmenter(ClassedModel):
 
     @cached_property
     def image_iou(self) -> Floats:
-        """Return the IoU of each image, the mean over the classes that it has, (groups, n)."""
+        """The IoU of each image, the mean over the classes that it has, (groups, n)."""
         return np.stack([counts.image_iou() for counts in self.counts])
 
 
