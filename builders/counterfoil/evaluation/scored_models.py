@@ -125,7 +125,7 @@ def _words(models: Any) -> list[str | Path]:
 
 
 def _add_unlisted(against: Iterable[str], models: Mapping[str, Any], problems: Problems) -> None:
-    """Add a problem for each model that a gate compares with and that is none of these."""
+    """Add a problem for each model that a gate compares with and that is not among these."""
     for name in against:
         if name not in models:
             problems.add("unlisted-model", "gate", name, models)
