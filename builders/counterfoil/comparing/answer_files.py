@@ -69,10 +69,8 @@ class FileAnswers:
     columns: AnswerColumns
     scores: Mapping[Key, float]
     """The score of each image's answer; the mean over its epochs."""
-    units: Mapping[Key, str]
-    """The unit of each image, if the file has them."""
     facts: Mapping[str, Mapping[Key, str]]
-    """The label and the question of each image, if the file has them."""
+    """The "unit", the "label" and the "question" of each image, if the file has them."""
     averaged: int
     """The number of images with several answers."""
     unscored: int
@@ -94,8 +92,8 @@ def read_answer_file(
     columns = _find_columns(table, options, second)
     scores: dict[Key, list[float]] = {}
     seen: set[tuple[Key, str]] = set()
-    units: dict[Key, str] = {}
-    facts: dict[str, dict[Key, str]] = {}
+    fact_columns = {"unit": columns.unit, "label": columns.label, "question": columns.question}
+    facts: dict[str, dict[Key, str]] = {name: {} for name in fact_columns}
     # As they are compared → as they are written.
     predictions: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -110,13 +108,9 @@ def read_answer_file(
             repeated[", ".join(key)] = None
             continue
         seen.add(answer)
-        for name, column, known_facts in (
-            ("unit", columns.unit, units),
-            ("label", columns.label, facts.setdefault("label", {})),
-            ("question", columns.question, facts.setdefault("question", {})),
-        ):
+        for name, column in fact_columns.items():
             text = row.get(column or "")
-            if text is not None and known_facts.setdefault(key, text) != text:
+            if text is not None and facts[name].setdefault(key, text) != text:
                 changing[f"{', '.join(key)} ({name})"] = None
         prediction = row.get(columns.prediction or "")
         label = row.get(columns.label or "")
@@ -156,7 +150,6 @@ def read_answer_file(
         path,
         columns,
         means,
-        units,
         facts,
         averaged,
         unscored,

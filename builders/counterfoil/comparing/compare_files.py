@@ -398,8 +398,9 @@ def _find_disagreements(
     problems: Problems,
 ) -> None:
     """Add a problem for each fact about images that the two files state differently."""
-    for what, of_first in (*first.facts.items(), ("unit", first.units)):
-        of_second = second.units if what == "unit" else second.facts[what]
+    for what in ("label", "question", "unit"):
+        of_first = first.facts[what]
+        of_second = second.facts[what]
         differing = []
         for key in keys:
             known = of_first.get(key)
@@ -418,11 +419,13 @@ def _units(
     problems: Problems,
 ) -> Ints | None:
     """Return the number of each image's unit, (n,); None without units. Add what is wrong."""
-    if not (first.units or second.units):
+    of_first = first.facts["unit"]
+    of_second = second.facts["unit"]
+    if not (of_first or of_second):
         if named:
             problems.add("unlike-files.column", "--unit", named)
         return None
-    units = [first.units.get(key) or second.units.get(key) for key in keys]
+    units = [of_first.get(key) or of_second.get(key) for key in keys]
     missing = units.count(None)
     if missing:
         problems.add("unlike-files.units", None, expected=len(keys), units=missing)

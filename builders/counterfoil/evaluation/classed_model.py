@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
+from counterfoil.evaluation.dataset import Group
 from counterfoil.evaluation.task import ResampledModel
 from counterfoil.report.results import DROP, ResultRow, estimate_row
 from counterfoil.report.words import over_classes
@@ -46,7 +47,7 @@ class ClassedModel(ResampledModel):
 
     @cached_property
     def sound(self) -> tuple[int, ...]:
-        """Return the columns whose whole interval on the base is above chance.
+        """The columns whose whole interval on the base is above chance.
 
         A preview has few images and long intervals. Its values are judged, so that its drops are
         over the same classes as those of the whole dataset.
@@ -103,6 +104,27 @@ class ClassedModel(ResampledModel):
         if self.columns[label] in self.sound:
             return ""
         return f"is near chance on the base for this {word}"
+
+    def class_keys(
+        self,
+        groups: Sequence[Group],
+        names: Sequence[str],
+        images: Sequence[int],
+    ) -> dict[tuple[int, int], dict[str, Any]]:
+        """Return (group, label) → key of its rows.
+
+        names: the id of each class, by label. images: how many know the class, by column.
+        """
+        keys = {}
+        for group, facts in enumerate(groups):
+            for label, column in self.columns.items():
+                keys[group, label] = {
+                    "model": self.name,
+                    "group": facts.name,
+                    "class_id": names[label],
+                    "n": images[column],
+                }
+        return keys
 
     def class_drops(
         self,

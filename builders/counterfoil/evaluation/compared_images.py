@@ -38,9 +38,10 @@ class ComparedImages:
     def units(self) -> Units | None:
         """The units of the images of a group, (n,); None if no two images share one."""
         units = self.dataset.units
-        if units is not None:
-            units = Units.of(units.of_image[self.rows[0]])
-        return units if units is not None and units.shared else None
+        if units is None:
+            return None
+        of_group = Units.of(units.of_image[self.rows[0]])
+        return of_group if of_group.shared else None
 
     @cached_property
     def number_of(self) -> Ints:

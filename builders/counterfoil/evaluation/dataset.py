@@ -113,8 +113,10 @@ def read_judged(dataset: SoundDataset, keys: Sequence[str], shifts: Ints) -> Jud
     for stored in stored_rows(dataset.directory, dataset.recipe, receipts, *read):
         row = row_of[stored["key"]]
         for (judge, what), column in columns.items():
-            # A judge is not wrong about an image if it was not asked or gave no answer.
-            fails = stored[column] is (what == FAILED)
+            # A wrong answer is true in a column of failures, and false in one of right answers. A
+            # judge that was not asked or gave no answer is not wrong.
+            of_wrong_answer = what == FAILED
+            fails = stored[column] is of_wrong_answer
             if fails and shifts[row] in shifts_of[judge, what]:
                 wrong[judge][row] = True
     return JudgedImages(tuple(judged), wrong)
@@ -268,6 +270,13 @@ class Subject:
     def stored_parts(self) -> tuple[SubjectPart, ...]:
         """The parts whose images are stored, which come before computed ones."""
         return tuple(part for part in self.parts if part.change is None)
+
+    @property
+    def own_groups(self) -> int:
+        """The number of groups of the first part; those of other parts follow."""
+        if len(self.parts) > 1:
+            return self.parts[1].first
+        return len(self.groups)
 
     def of_rows(self, rows: Ints, **changed: Any) -> Self:
         """Return these rows in their order, with other fields changed to fit them."""
@@ -427,11 +436,15 @@ def open_dataset(source: str | Path) -> OpenDataset:
     )
     label_checks = read_judged_labels(finished)
     people = read_people(directory, content, names)
+    # Answers and reports are in the user's cache if the dataset may not be written to.
+    workplace = _cache_of(str(directory.resolve()))
+    if published is None and os.access(directory, os.W_OK):
+        workplace = directory / ".counterfoil"
     return OpenDataset(
         source=str(source),
         name=recipe.name,
         directory=directory,
-        workplace=_workplace(directory, published is not None),
+        workplace=workplace,
         content=content,
         classes=recipe.classes,
         groups=groups,
@@ -501,14 +514,6 @@ def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> 
         )
         groups.append(group)
     return tuple(groups)
-
-
-def _workplace(directory: Path, published: bool) -> Path:
-    """Return the folder of predictions and reports: inside the dataset if it may be written, else
-    the user's cache."""
-    if not published and os.access(directory, os.W_OK):
-        return directory / ".counterfoil"
-    return _cache_of(str(directory.resolve()))
 
 
 def _cache_of(text: str) -> Path:
@@ -687,19 +692,19 @@ def limit_subject(
     need all of them.
     """
     pairs = pair_texts(subject)
-    taken = []
+    rows_of_groups = []
     groups = []
-    of_base = preferred
+    first_pairs = preferred
     base_labels = frozenset[int]()
     for index, group in enumerate(subject.groups):
         rows = np.flatnonzero(subject.shifts == index)
         group_pairs = [pairs[row] for row in rows]
-        places = evenly_chosen(group_pairs, subject.labels[rows], most, of_base)
+        places = evenly_chosen(group_pairs, subject.labels[rows], most, first_pairs)
         chosen = rows[places]
-        taken.append(chosen)
+        rows_of_groups.append(chosen)
         chosen_labels = frozenset(subject.labels[chosen].tolist())
         if index == 0 and subject.base:
-            of_base = frozenset(pairs[row] for row in chosen)
+            first_pairs = frozenset(pairs[row] for row in chosen)
             base_labels = chosen_labels
         present = base_labels | chosen_labels
         labels = tuple(label for label in group.class_labels if label in present)
@@ -708,8 +713,8 @@ def limit_subject(
             of_chosen = candidates * len(chosen)
             candidates = round(of_chosen / max(1, len(rows)))
         groups.append(replace(group, class_labels=labels, candidates=candidates))
-    rows = np.sort(np.concatenate(taken))
-    preview = max(map(len, taken))
+    rows = np.sort(np.concatenate(rows_of_groups))
+    preview = max(map(len, rows_of_groups))
     parts = []
     contents = []
     first = 0
@@ -905,8 +910,6 @@ def edits_of(
 def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:
     """Return the row of the pool that each image is, or is an edit of. Raise UserError if a row is
     unknown."""
-    if not recipe.kind.takes_rows:
-        raise ValueError(f"the images of {recipe.name} are not rows")
     stored = stored_rows(directory, recipe, read_receipts(directory), ROW)
     row_of = {row["key"]: row[ROW] for row in stored}
     pool_rows = []

@@ -105,7 +105,21 @@ def measure(
     before_asking: is called once all options are checked, before the long work begins.
     """
     given.check()
-    task = opened_task(given)
+    dataset = given.dataset
+    models = by_name(given.models)
+    if given.into_card:
+        make_ready(dataset)
+    subject = open_subject(
+        dataset,
+        given.recipe,
+        given.base,
+        given.groups,
+        given.beside or {},
+    )
+    given.refuse_preview(subject.preview)
+    if given.into_card and subject.directory is None:
+        raise refusal("unfit-option.card", dataset)
+    task = task_of(subject)(subject, models, given)
     lines, errors = read_gate(given.gate, task.line_problems, task.measures)
     judged: tuple[str, ...] = ()
     with collected_in(errors):
@@ -115,7 +129,7 @@ def measure(
         task.read_earlier(lines, judged)
     raise_together(errors)
     task.prepare()
-    subject = task.subject
+    subject = task.subject  # with the images that the task measures
     if before_asking is not None:
         before_asking(subject)
     task.ask(names)
@@ -135,25 +149,6 @@ def measure(
         notes=(*subject.notes, *task.notes(results)),
         task=task,
     )
-
-
-def opened_task(given: EvaluateArguments) -> Task:
-    """Open a dataset, and return its task of evaluating models."""
-    dataset = given.dataset
-    models = by_name(given.models)
-    if given.into_card:
-        make_ready(dataset)
-    subject = open_subject(
-        dataset,
-        given.recipe,
-        given.base,
-        given.groups,
-        given.beside or {},
-    )
-    given.refuse_preview(subject.preview)
-    if given.into_card and subject.directory is None:
-        raise refusal("unfit-option.card", dataset)
-    return task_of(subject)(subject, models, given)
 
 
 FOLDER = "eval_results"

@@ -140,6 +140,12 @@ def failed_rows(task: type[Task], predictions: Any, models: Sequence[str]) -> An
     ordered = ["model", "key", "path", *task.truth_columns, *shown, "shift"]
     joined = pa.concat_tables(tables).to_pandas()
     frame = joined.reindex(columns=ordered)
+    return worst_rows_first(task, frame)
+
+
+def worst_rows_first(task: type[Task], frame: Any) -> Any:
+    """Return the rows of a DataFrame of failures in the order in which people read them; None
+    stands for a missing path."""
     paths = frame["path"]
     frame["path"] = paths.astype(object).where(paths.notna(), None)
     return task.worst_first(frame).reset_index(drop=True)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import __version__
-from counterfoil.arrays import Bools, Floats32, Ints
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.evaluation.dataset import Subject, ranks_in_cells
 from counterfoil.progress import report_progress
 from counterfoil.regular_files import visible_text
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+# A model of the page: its name, a function from an answer to its name, and a note.
+ShownModel = tuple[str, Callable[[int], str], str]
 _OWN = re.compile(r"\d{4,}\.webp")
 PAGE = "failures.html"
 FOLDER = "failures"
@@ -92,7 +94,7 @@ def write_sheets(
     subject: Subject,
     answers: tuple[NDArray[np.integer[Any]], Bools, Floats32],
     partners: Ints,
-    models: Sequence[tuple[str, Callable[[int], str], str]],
+    models: Sequence[ShownModel],
     order: Sequence[str],
     **values: Any,
 ) -> Path:
@@ -177,12 +179,20 @@ def base_partners(
     return partners
 
 
-def even_choice(cells: Ints, most: int) -> Ints:
-    """Return at most so many items, ascending: as evenly over cells as they come, each cell's first
-    items first."""
+def worst_answers(lost: Floats, failing: Bools, most: int) -> Ints:
+    """Return model, group and image of at most so many failing answers, (f, 3). Those that lose most
+    come first, as evenly over models and groups as they come.
+
+    lost, failing: (models, groups, images).
+    """
+    order = np.argsort(-lost[failing], kind="stable")
+    worst_first = np.argwhere(failing)[order]
+    models, groups, _ = worst_first.T
+    cells = models * lost.shape[1] + groups
     ranks = ranks_in_cells(cells)
     in_turn = np.argsort(ranks, kind="stable")
-    return np.sort(in_turn[:most])
+    shown = np.sort(in_turn[:most])
+    return worst_first[shown]
 
 
 def choose_failures(
@@ -251,13 +261,13 @@ def failures_data(
     correct: Bools,
     confidence: Floats32,
     chosen: ChosenFailures,
-    models: Sequence[tuple[str, Callable[[int], str], str]],
+    models: Sequence[ShownModel],
     order: Sequence[str],
 ) -> dict[str, Any]:
     """Return what the script of a card reads, for models that give an image one answer.
 
-    answered, correct, confidence: (n, models); NaN where a model gives no confidence. models: name,
-    function from an answer to its name, and a note. order: the groups as the page lists them.
+    answered, correct, confidence: (n, models); NaN where a model gives no confidence. order: the
+    groups as the page lists them.
     """
     images = chosen.images
     position_of = {row: number for number, row in enumerate(images.tolist())}

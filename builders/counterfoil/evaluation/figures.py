@@ -267,6 +267,11 @@ def measured_shifts(results: Results, *measures: str) -> list[tuple[GroupFacts, 
     return measured
 
 
+def _shown_shifts(results: Results) -> list[GroupFacts]:
+    """Return the shifts of the largest impact, as many as a figure has panels."""
+    return [shift for shift, _ in measured_shifts(results, "impact")[:MOST_PANELS]]
+
+
 def panels_in_rows(count: int) -> tuple[Figure, list[Axes]]:
     """Return `count` small plots that share their axes, in rows.
 
@@ -368,8 +373,7 @@ def label_panels(figure: Figure, across: str, up: str) -> None:
 def line_figure(results: Results) -> str | None:
     """Draw base against shifted accuracy: a point per model, a panel per shift, with the fitted
     line if any."""
-    measured = measured_shifts(results, "impact")
-    shown = [shift for shift, _ in measured[:MOST_PANELS]]
+    shown = _shown_shifts(results)
     if not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
@@ -505,8 +509,7 @@ def published_figure(results: Results) -> str | None:
     Return None without published lines, or if no shift is measured for a model that is not near
     chance.
     """
-    measured = measured_shifts(results, "impact")
-    shown = [shift for shift, _ in measured[:MOST_PANELS]]
+    shown = _shown_shifts(results)
     if results.published is None or not shown:
         return None
     figure, panels = panels_in_rows(len(shown))

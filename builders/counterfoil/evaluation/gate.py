@@ -153,7 +153,7 @@ class Judged:
     """The name of the judged model."""
     group: str
     """The name of the group."""
-    verdict: Answer
+    verdict: Answer = "undecided"
     """The answer."""
     estimate: Estimate | None = None
     """Fractions, with an interval that holds for all comparisons of the gate at once; None if
@@ -394,8 +394,9 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | Probl
     if count == 2:
         what = "a model and a group"
     takes = f"{measure} takes {what}, and perhaps class=NAME"
-    names_measure = compares and measure != DIFFERS and len(measures) > 1
-    if names_measure and len(written) == count + 1:
+    # `differs` compares answers; other comparisons may name the measure that they compare.
+    compares_measure = compares and measure != DIFFERS
+    if compares_measure and len(measures) > 1 and len(written) == count + 1:
         share = written.pop()
         if share not in measures:
             return message("invalid-gate.compared", None, share, measures, takes=takes)
@@ -404,7 +405,7 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | Probl
     if compares or facts.lower_is_better:
         sign = "<="
     least = 0.0
-    if compares and measure != DIFFERS:
+    if compares_measure:
         least = -100.0
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":

@@ -119,8 +119,12 @@ def sorted_drops(
     """Return each shift with its drop of a measure, the largest first."""
     drops = []
     for group in results.shifts:
-        key = {"model": model.name, "group": group.name}
-        drop = results.rows.estimate(DROP, at=measure, **key)
+        drop = results.rows.estimate(
+            DROP,
+            at=measure,
+            model=model.name,
+            group=group.name,
+        )
         if drop is not None:
             drops.append((group, drop))
     return sorted(drops, key=lambda entry: -entry[1].value)
@@ -141,6 +145,20 @@ def worst_cells(results: Results, worst: ResultRow | None) -> tuple[TableCell, T
         return text_cell(why), points_cell(None)
     shift = in_words(worst.group)
     return text_cell(shift), points_cell(worst.estimate)
+
+
+def largest_drop_first(
+    rows: list[TableRow],
+    columns: Sequence[TableColumn | str],
+    title: str,
+) -> None:
+    """Sort the rows of a table by its column of drops."""
+    column = columns.index(title)
+
+    def lost(row: TableRow) -> float:
+        return float(row.cells[column].sort or -1.0)
+
+    rows.sort(key=lost, reverse=True)
 
 
 def caption_of_model(results: Results, model: ModelFacts, caption: str) -> str:
@@ -192,13 +210,13 @@ def _drop_cell(rows: ResultRows, **key: str) -> TableCell:
     cell = points_cell(None if drop is None else drop.estimate)
     if drop is None or not drop.note or base is None:
         return cell
-    return _with_notes(cell, f"of {format_percent(base)}", drop.note)
+    return with_notes(cell, f"of {format_percent(base)}", drop.note)
 
 
-def _with_notes(cell: TableCell, *notes: str) -> TableCell:
+def with_notes(cell: TableCell, *notes: str, between: str = ", ") -> TableCell:
     """Return a cell with notes after what it says below."""
     below = filter(None, (cell.below, *notes))
-    return replace(cell, below=", ".join(below))
+    return replace(cell, below=between.join(below))
 
 
 def compared_sentences(results: Results) -> list[str]:
@@ -207,8 +225,7 @@ def compared_sentences(results: Results) -> list[str]:
     sentences = []
     lead = results.lead
     for first, second in combinations(results.models, 2):
-        pair = {"model": first.name, "against": second.name}
-        rows = results.rows.where(DIFFERENCE, **pair)
+        rows = results.rows.where(DIFFERENCE, model=first.name, against=second.name)
         a = first.short_name
         b = second.short_name
         more = []
@@ -246,7 +263,7 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[ReportS
             text_cell(difference.group),
             _drop_cell(results.rows, model=difference.model, **key),
             _drop_cell(results.rows, model=difference.against, **key),
-            _with_notes(loses_more, difference.note),
+            with_notes(loses_more, difference.note),
         )
         rows.append(TableRow(cells))
     if not rows:

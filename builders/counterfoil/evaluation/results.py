@@ -184,18 +184,23 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         lead = self.results.lead
-        shown = lead
-        if lead == "accuracy" and self.base is None:
-            shown = "top1"
         names = self.results.short_names
         rows = []
         for score in self.scores:
-            share = score.get(shown)
+            share = score.get(self._shown_measure)
             share_cell = NOTHING if share is None else format_points(share.value)
             drop_cell = "" if score.drop is None else format_points(score.drop.value)
             rows.append((names[score.model], score.shift, share_cell, drop_cell))
         columns = ("model", "group", f"{lead} (%)", "drop (points)")
         return shown_table(f"{self.name}: {'; '.join(self._summary())}", columns, rows)
+
+    @property
+    def _shown_measure(self) -> str:
+        """The measure that leads; without a base, of classifiers the accuracy over all images."""
+        lead = self.results.lead
+        if lead == "accuracy" and self.base is None:
+            return "top1"
+        return lead
 
     def _summary(self) -> list[str]:
         """Return the lead measure in its first group, and the largest drop of a model that is not
@@ -204,17 +209,13 @@ class Evaluation:
         first = ""
         if self.groups:
             first = self.groups[0].name
-        lead = results.lead
-        measure = unit = lead
-        if lead == "accuracy":
-            lead = ""
-            measure = "accuracy"
-            if self.base is None:
-                measure = "top1"
+        unit = at = results.lead
+        if results.lead == "accuracy":
             unit = "right"
+            at = ""  # drops of accuracy name no measure
         shares = []
         for model in self.models:
-            share = results.rows.value(measure, model=model.name, group=first)
+            share = results.rows.value(self._shown_measure, model=model.name, group=first)
             if share is not None:
                 shares.append(share)
         models = format_count(len(self.models), "model")
@@ -225,7 +226,7 @@ class Evaluation:
             different = " to ".join(dict.fromkeys(ends))
             models += f", {different} % {unit} on {first}"
         sound = {model.name: model.short_name for model in results.sound_models}
-        drops = results.rows.where("drop", class_id="", at=lead)
+        drops = results.rows.where("drop", class_id="", at=at)
         of_sound = [drop for drop in drops if drop.model in sound]
         known = by_loss(results, of_sound)
         if not known:

@@ -103,12 +103,9 @@ def models_by_name(
     if isinstance(models, Mapping):
         chosen = dict(models)
         problems = Problems(message)
-        for name in against:
-            if name not in models:
-                problems.add("unlisted-model", "gate", name, models)
+        _add_unlisted(against, models, problems)
     else:
-        words = [models] if isinstance(models, str | Path) else list(models or ())
-        named, problems = named_models(words)
+        named, problems = named_models(_words(models))
         # Names only: the recipe of a published dataset must not make this machine read files.
         models = {name: name for name in named}
         chosen = {name: name for name in (*of_recipe, *models, *against)}
@@ -120,6 +117,18 @@ def models_by_name(
     if not chosen:
         raise refusal("missing-model.task", None, noun, how=hint)
     return chosen
+
+
+def _words(models: Any) -> list[str | Path]:
+    """Return what a person named, who may name one model, several or none."""
+    return [models] if isinstance(models, str | Path) else list(models or ())
+
+
+def _add_unlisted(against: Iterable[str], models: Mapping[str, Any], problems: Problems) -> None:
+    """Add a problem for each model that a gate compares with and that is not among these."""
+    for name in against:
+        if name not in models:
+            problems.add("unlisted-model", "gate", name, models)
 
 
 def _list_file(word: str | Path) -> Path | None:
@@ -389,7 +398,7 @@ def choose_models(
     names = tuple(named)
     stands_for: dict[str, Any] = {name: name for name in names}
     if isinstance(models, Mapping):
-        stands_for = {name: models.get(name) for name in names}
+        stands_for = dict(models)
     orders = _class_orders(options.class_order, stands_for)
     maps = dict[str, ClassMap]()
     classes = subject.classes
@@ -423,8 +432,7 @@ def choose_models(
         if name not in names:
             problems.add("unlisted-model.compare", "compare", name, names)
     problems.refuse()
-    named_ones = {name: model for name, model in stands_for.items() if isinstance(model, str)}
-    mended = mended_notes(named_ones)
+    mended = mended_notes(stands_for)
     refuse_trained_on(subject, mended)
     # If no model has other outputs, there is no choice to report.
     has_others = any(class_map.class_outputs is not None for class_map in maps.values())
@@ -488,16 +496,13 @@ def _named_and_given(
         for name in compare or ():
             if name not in models:
                 problems.add("unlisted-model.compare", "compare", name, models)
-        for name in against:
-            if name not in models:
-                problems.add("unlisted-model", "gate", name, models)
+        _add_unlisted(against, models, problems)
         problems.refuse()
         given = given_models(models, subject, options)
         named: NamedModels = dict.fromkeys(given)
     else:
-        others = [models] if isinstance(models, str | Path) else list(models or ())
-        words = list(compare or ())
-        words += [word for word in others if word not in words]
+        words: list[str | Path] = list(compare or ())
+        words += [word for word in _words(models) if word not in words]
         given = given_models(words, subject, options)
         named, problems = named_models(words, against)
         if not words and models is None:
@@ -615,12 +620,14 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
 _REPORTED_EVERY = 1000  # images between two reports of progress
 
 
-def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
-    """Return the notes of those models that were mended. models: name → model. Raise UserError for
-    unreadable notes."""
+def mended_notes(models: Mapping[str, Any]) -> dict[str, MendedNote]:
+    """Return the notes of those models that were mended. models: name → model; a callable has no
+    note. Raise UserError for unreadable notes."""
     notes: dict[str, MendedNote] = {}
     errors: list[CounterfoilError] = []
     for name, model in models.items():
+        if not isinstance(model, str):
+            continue
         with collected_in(errors):
             note = mended_of(model)
             if note is not None:

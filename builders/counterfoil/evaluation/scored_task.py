@@ -57,7 +57,7 @@ class ScoredModel(ResampledModel):
 
     @cached_property
     def _drawn(self) -> dict[str, Floats]:
-        """Return measure → its values in resamples, (r, groups)."""
+        """Measure → its values in resamples, (r, groups)."""
         units = self.units
         drawn = {}
         for name, scores in self.scores.items():
@@ -250,9 +250,8 @@ class ScoredTask(ResampledTask[ScoredModel]):
                 label = classification(answer)
                 right = score == 1
                 answers.append(ModelAnswer(label, right, columns, [given]))
-            shift = self.subject.groups[group].name
             label = classification(truth)
-            yield Failure(row, shift, label, [{"truth": truth}], answers)
+            yield self.failure(group, image, label, [{"truth": truth}], answers)
 
     def write_failures(self, results: Results, folder: Path) -> Path:
         rows = self.compared.rows

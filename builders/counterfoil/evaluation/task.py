@@ -26,7 +26,7 @@ from counterfoil.errors import CounterfoilError, collected_in, raise_together
 from counterfoil.evaluation.compared_images import ComparedImages
 from counterfoil.evaluation.dataset import Group, OpenDataset, Subject, unit_names
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, entry_files, interval_words
-from counterfoil.evaluation.failure_folder import Failure
+from counterfoil.evaluation.failure_folder import Failure, ModelAnswer
 from counterfoil.evaluation.failures import write_sheets
 from counterfoil.evaluation.gate import (
     DIFFERS,
@@ -346,6 +346,11 @@ def _words(column: str, value: Any) -> str:
     return f"{column.replace('_', ' ')} {text}"
 
 
+def _less(number: Drawn, other: Drawn) -> Drawn:
+    """Return a number less another one."""
+    return weighted_sum([(1.0, number), (-1.0, other)])
+
+
 @dataclass(frozen=True)
 class ResampledModel(ABC):
     """The numbers of a model. All models use the same resamples of images."""
@@ -377,7 +382,7 @@ class ResampledModel(ABC):
         """Return the drop of a measure under a shift: base less shift."""
         base = self.share(0, measure, label, True)
         shift = self.share(group, measure, label, True)
-        return weighted_sum([(1.0, base), (-1.0, shift)])
+        return _less(base, shift)
 
     def drop_note(self, group: int, measure: str) -> str:
         """Return over how many labels or categories a drop is; empty for a drop over all of
@@ -440,7 +445,7 @@ def difference_rows(
         for index, group in enumerate(groups[1:], start=1):
             lost = first.drop(index, measure)
             other_lost = second.drop(index, measure)
-            difference = weighted_sum([(1.0, lost), (-1.0, other_lost)])
+            difference = _less(lost, other_lost)
             if math.isfinite(difference.value):
                 key = {
                     "model": first.name,
@@ -580,8 +585,12 @@ class ResampledTask(Task, Generic[Model]):
         """Yield a sentence for each model: under which shift it loses most, and how much."""
         for model in results.models:
             who = f"Your {self.noun}" if len(results.models) == 1 else model.short_name
-            key = {"model": model.name, "class_id": "", "at": results.lead}
-            drops = results.rows.where(DROP, **key)
+            drops = results.rows.where(
+                DROP,
+                model=model.name,
+                class_id="",
+                at=results.lead,
+            )
             if model.near_chance:
                 yield f"{who} {self.near_chance(results, model)}, so drops say nothing."
             elif not drops:
@@ -611,8 +620,11 @@ class ResampledTask(Task, Generic[Model]):
         if drop is not None and drop.estimate is not None:
             base = numbers.value(DROP_BASE, **key)
             if base is None:
-                on_base = {"model": model.name, "group": results.base or ""}
-                base = numbers.value(results.lead, **on_base)
+                base = numbers.value(
+                    results.lead,
+                    model=model.name,
+                    group=results.base or "",
+                )
             over = ""
             if drop.note:
                 over = f" {drop.note}"
@@ -625,6 +637,19 @@ class ResampledTask(Task, Generic[Model]):
         for rows in shifts:
             partners[rows] = base
         return partners
+
+    def failure(
+        self,
+        group: int,
+        image: int,
+        truth: dict[str, Any],
+        annotations: Sequence[dict[str, Any]],
+        answers: Sequence[ModelAnswer],
+    ) -> Failure:
+        """Return an image that some model gets wrong, in the folder of its group."""
+        row = int(self.compared.rows[group, image])
+        folder = self.subject.groups[group].name
+        return Failure(row, folder, truth, annotations, answers)
 
     def write_answers(
         self,
@@ -672,13 +697,15 @@ class ResampledTask(Task, Generic[Model]):
         models = {each.name: each for each in self.models}
         drop = line.measure in DROPS
         judged_model = models[model]
-        other = models.get(line.other_model)
-        indices: Sequence[int] = range(int(drop), len(subject.groups))
+        # The first side of a comparison: the other model, or the same one on the base.
+        first = models.get(line.other_model, judged_model)
+        first_shift = 1 if drop else 0
+        indices: Sequence[int] = range(first_shift, len(subject.groups))
         if not line.every:
             indices = [indices_of_groups(subject)[line.group]]
         if not indices:
             reason = "the dataset has no shift"
-            yield Judged(line, model, line.group, "undecided", reason=reason), None
+            yield Judged(line, model, line.group, reason=reason), None
         label = None
         if line.class_name:
             label, *_ = labels_named(line.class_name, self.classes)
@@ -686,11 +713,8 @@ class ResampledTask(Task, Generic[Model]):
             group = subject.groups[index]
             sides = [judged_model.share(index, line.share, label, drop)]
             reason = ""
-            if drop or other is not None:
-                first = other or judged_model
-                first_group = index
-                if other is None:
-                    first_group = 0
+            if drop or line.other_model:
+                first_group = 0 if drop else index
                 first_side = first.share(first_group, line.share, label, drop)
                 sides.insert(0, first_side)
                 problem = first.drop_problem(label)
@@ -704,7 +728,6 @@ class ResampledTask(Task, Generic[Model]):
                 line,
                 model,
                 group.name,
-                "undecided",
                 reason=reason,
                 level=group.level,
             )
@@ -855,7 +878,7 @@ class ResampledTask(Task, Generic[Model]):
 
 def _changed(before: Drawn, now: Drawn) -> Changed | None:
     """Return a number before and now; None if either is undefined."""
-    difference = weighted_sum([(1.0, now), (-1.0, before)])
+    difference = _less(now, before)
     if not math.isfinite(difference.value):
         return None
     return Changed(before.value, now.value, difference)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.card.contact_sheets import Sheet, line_height, wrapped
 from counterfoil.dataset.card.markdown import code, markdown_table
-from counterfoil.evaluation.failure_folder import failed_rows, file_stem
+from counterfoil.evaluation.failure_folder import failed_rows, file_stem, worst_rows_first
 from counterfoil.evaluation.failures import PAGE
 from counterfoil.evaluation.gate import DIFFERS, FOLDER, GateResult, Judged, unlinked
 from counterfoil.evaluation.scored_models import short_names
@@ -75,6 +75,7 @@ def worst_images(task: Task, predictions: bytes, gate: GateResult) -> tuple[list
     """
     import pyarrow as pa
 
+    # Group → the lines with its worst verdict, which replace those with a better one.
     deciding: dict[str, list[Judged]] = {}
     for verdict in ("pass", "undecided", "fail"):
         of_verdict: dict[str, list[Judged]] = {}
@@ -162,10 +163,7 @@ def _differing_rows(
         answers = answers.append_column("model", models)
         tables.append(answers)
     joined = pa.concat_tables(tables)
-    frame = joined.to_pandas()
-    paths = frame["path"]
-    frame["path"] = paths.astype(object).where(paths.notna(), None)
-    return task.worst_first(frame)
+    return worst_rows_first(task, joined.to_pandas())
 
 
 def worst_markdown(groups: Iterable[WorstImages], further: int) -> list[str]:

@@ -16,4 +16,6 @@ def task_named(name: str) -> type[Task]:
 def task_of(subject: Subject) -> type[Task]:
     """Return the task of images: that of their recipe, if a build made them, and else one class an
     image."""
-    return task_named(subject.recipe.task.name if isinstance(subject, OpenDataset) else "classes")
+    if isinstance(subject, OpenDataset):
+        return task_named(subject.recipe.task.name)
+    return task_named("classes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -238,6 +238,18 @@ class Asking:
         )
 
 
+def once_a_group(
+    measured: Callable[[AllAnswers, int], Made],
+) -> Callable[[AllAnswers, int], Made]:
+    """Let a method of `AllAnswers` compute what it returns once for each group."""
+
+    @wraps(measured)
+    def of_group(answered: AllAnswers, index: int) -> Made:
+        return answered.once((measured, index), lambda: measured(answered, index))
+
+    return of_group
+
+
 @dataclass(frozen=True)
 class AllAnswers:
     """The input of a measure: the images, every model's answers, and the drops that several
@@ -416,14 +428,11 @@ class AllAnswers:
         """The number of each class, by its id."""
         return {cls.id: label for label, cls in enumerate(self.subject.classes)}
 
+    @once_a_group
     def rows(self, index: int) -> Ints:
         """Return the readable images of a group."""
-
-        def of_group() -> Ints:
-            in_group = self.subject.shifts == index
-            return np.flatnonzero(in_group & self.answers.readable)
-
-        return self.once(("rows", index), of_group)
+        in_group = self.subject.shifts == index
+        return np.flatnonzero(in_group & self.answers.readable)
 
     def base_rows(self, index: int) -> Ints:
         """Return the readable base images that a group is compared with: all, or those that a
@@ -453,18 +462,15 @@ class AllAnswers:
         of_rows = self.subject.labels[rows]
         return rows[np.isin(of_rows, labels)]
 
+    @once_a_group
     def units(self, index: int) -> list[ClassUnits]:
         """Return the planned classes of a group with their base images; without a base, with its
         own on both. A computed shift has only the base images that it changes."""
         base = 0 if self.subject.base else index
-
-        def of_group() -> list[ClassUnits]:
-            units = class_units(self.subject, self.answers, index, base)
-            if self.group(index).change is None:
-                return units
-            return [cls.pairs() for cls in units]
-
-        return self.once(("units", index), of_group)
+        units = class_units(self.subject, self.answers, index, base)
+        if self.group(index).change is None:
+            return units
+        return [cls.pairs() for cls in units]
 
     def seen(self, index: int) -> list[ClassUnits]:
         """Return the classes with an image in a group, which its accuracy is averaged over."""
@@ -486,15 +492,24 @@ class AllAnswers:
         classes = len(self.subject.classes)
         return over_classes(len(kept), classes)
 
+    @once_a_group
     def drops(self, index: int) -> Drops | None:
         """Return the drops of all models under a shift, over its measured classes; None if no class
         is measured."""
+        return self.drops_over(index, self.kept(index))
 
-        def of_group() -> Drops | None:
-            kept = self.kept(index)
-            return self._drops(index, kept)
-
-        return self.once(("drops", index), of_group)
+    def drops_over(self, index: int, classes: Sequence[ClassUnits]) -> Drops | None:
+        """Return the drops of all models under a shift, over some classes; None without any."""
+        if not classes:
+            return None
+        group = self.group(index)
+        return accuracy_stats.drops_of_classes(
+            classes,
+            paired=group.paired,
+            seed=self.seed,
+            salt=group.name,
+            averaged=self.averaged(index),
+        )
 
     def pairs(self, index: int) -> list[ClassUnits]:
         """Return the measured classes with the indices accepted on both sides; empty if noise is
@@ -503,13 +518,6 @@ class AllAnswers:
             return []
         pairs = [cls.pairs() for cls in self.kept(index)]
         return [cls for cls in pairs if cls.base_present.any()]
-
-    def pairs_drops(self, index: int) -> Drops | None:
-        def of_group() -> Drops | None:
-            pairs = self.pairs(index)
-            return self._drops(index, pairs)
-
-        return self.once(("pairs", index), of_group)
 
     def averages(self) -> Averages:
         """Return every model's accuracy on the base, averaged over all of its classes."""
@@ -543,18 +551,6 @@ class AllAnswers:
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
-
-    def _drops(self, index: int, kept: Sequence[ClassUnits]) -> Drops | None:
-        if not kept:
-            return None
-        group = self.group(index)
-        return accuracy_stats.drops_of_classes(
-            kept,
-            paired=group.paired,
-            seed=self.seed,
-            salt=group.name,
-            averaged=self.averaged(index),
-        )
 
     def facts(self, index: int) -> GroupFacts:
         """Return the facts of a group: its yield, and the classes and images of its drop, or else

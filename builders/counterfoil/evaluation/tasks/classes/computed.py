@@ -108,10 +108,7 @@ def with_computed(
     if not groups:
         return subject, ()
     if not subject.base:
-        # Other images, of --beside, are later parts.
-        named = len(subject.groups)
-        if len(subject.parts) > 1:
-            named = subject.parts[1].first
+        named = subject.own_groups
         if named > 1 and words is None:
             note = "Computed shifts of the recipe are left out, because no group is the base."
             return subject, (note,)

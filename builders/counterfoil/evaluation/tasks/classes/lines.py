@@ -98,81 +98,93 @@ class ClassLines:
     def comparisons(
         self, line: GateLine, model: str
     ) -> Iterator[tuple[Judged, LineQuestion | None]]:
+        drop = line.measure in DROPS
+        indices, nothing = self._groups_of(line)
+        if not indices:
+            if drop and not line.every and (model, line.group) in self.own_ways:
+                yield self._own_way(line, model, line.group), None
+            else:
+                yield Judged(line, model, line.group, reason=nothing), None
+        for index in indices:
+            group = self.subject.groups[index].name
+            own_way = (model, group) in self.own_ways
+            # The answers are those to the base: a drop is 0, and lines ask the base itself.
+            if own_way and drop:
+                yield self._own_way(line, model, group), None
+            elif not (own_way and line.every):
+                yield self._comparison(line, model, index)
+
+    def _groups_of(self, line: GateLine) -> tuple[Sequence[int], str]:
+        """Return the indices of a line's groups, and what to say if there are none."""
+        if not line.every:
+            # A computed shift that every model refuses, or takes anyway, is gone.
+            known = indices_of_groups(self.subject)
+            indices = [known[line.group]] if line.group in known else []
+            return indices, f"no model can be asked under {line.group}"
+        answered = self.answered
+        nothing = "the dataset has no shift"
+        places = answered.shifts if line.measure in DROPS else answered.places
+        if not line.class_name:
+            return places, nothing
+        label, *_ = labels_named(line.class_name, self.subject.classes)
+        groups = self.subject.groups
+        with_class = [index for index in places if label in groups[index].class_labels]
+        return with_class, f"{nothing} with images of {line.class_name}"
+
+    def _comparison(
+        self,
+        line: GateLine,
+        model: str,
+        index: int,
+    ) -> tuple[Judged, LineQuestion | None]:
+        """Return a line in one of its groups, and what to measure."""
         answered = self.answered
         classes = self.subject.classes
-        groups = self.subject.groups
+        group = self.subject.groups[index]
         drop = line.measure in DROPS
+        differs = line.measure == DIFFERS
         stored = self.stored.get((line.other_model, model))
         column = answered.models.index(model)
         line_labels: Sequence[int] = range(len(classes))
         if line.class_name:
             line_labels = labels_named(line.class_name, classes)
-        if line.every:
-            no_shift = "the dataset has no shift"
-            indices = answered.shifts if drop else answered.places
-            if line.class_name:
-                no_shift += f" with images of {line.class_name}"
-                label, *_ = line_labels
-                indices = [index for index in indices if label in groups[index].class_labels]
-        else:
-            # A computed shift that every model refuses, or takes anyway, is gone.
-            no_shift = f"no model can be asked under {line.group}"
-            known = indices_of_groups(self.subject)
-            indices = []
-            if line.group in known:
-                indices = [known[line.group]]
-            elif drop and (model, line.group) in self.own_ways:
-                yield self._own_way(line, model, line.group), None
-                return
-        if not indices:
-            yield Judged(line, model, line.group, "undecided", reason=no_shift), None
-        for index in indices:
-            group = groups[index]
-            if (model, group.name) in self.own_ways and (drop or line.every):
-                # The answers are those to the base: a drop is 0, and lines ask the base itself.
-                if drop:
-                    yield self._own_way(line, model, group.name), None
-                continue
-            class_ids = {cls.class_id for cls in answered.enough(index)}
-            if drop:
-                class_ids -= self._guessed(column)
+        class_ids = {cls.class_id for cls in answered.enough(index)}
+        if drop:
+            class_ids -= self._guessed(column)
+        labels = self._labels(line_labels, class_ids)
+        planned = set(group.class_labels) & set(line_labels)
+        counts = len(labels), len(planned)
+        reason = self._reason_undecided(line, model, stored, index, counts)
+        if differs or not (drop or line.class_name):
+            class_ids = {cls.class_id for cls in answered.seen(index)}
             labels = self._labels(line_labels, class_ids)
-            planned = set(group.class_labels) & set(line_labels)
-            counts = len(labels), len(planned)
-            reason = self._reason_undecided(line, model, stored, index, counts)
-            if line.measure == DIFFERS or not (drop or line.class_name):
-                class_ids = {cls.class_id for cls in answered.seen(index)}
-                labels = self._labels(line_labels, class_ids)
-            computed = index if group.change is not None else 0
-            sides: tuple[_Side, ...] = ((index, model, 0),)
-            if drop:
-                sides = ((0, model, computed), *sides)
-            elif line.other_model and line.measure != DIFFERS:
-                other = stored.name if stored else line.other_model
-                sides = ((index, other, 0), *sides)
-            question = None
-            rows = answered.rows(index)
-            absent = stored is not None and stored.unreadable[rows].all()
-            if labels and not absent and not self._unable(line, model, index):
-                question = LineQuestion(line, sides, labels)
-            if question and line.measure == "relative_drop" and line.share == _ACCURACY:
-                on_base = answered.rows_of_labels(0, labels, computed)
-                if not answered.answers.correct[on_base, column].any():
-                    question = None
-                    reason = reason or f"{model} is right on no image of the base"
-            measured = len(labels), len(planned)
-            if line.measure == DIFFERS:  # which counts images, not classes
-                measured = (0, 0)
-            undecided = Judged(
-                line,
-                model,
-                group.name,
-                "undecided",
-                reason=reason,
-                classes=measured,
-                level=group.level,
-            )
-            yield undecided, question
+        computed = index if group.change is not None else 0
+        sides: tuple[_Side, ...] = ((index, model, 0),)
+        if drop:
+            sides = ((0, model, computed), *sides)
+        elif line.other_model and not differs:
+            other = stored.name if stored else line.other_model
+            sides = ((index, other, 0), *sides)
+        question = None
+        rows = answered.rows(index)
+        absent = stored is not None and stored.unreadable[rows].all()
+        if labels and not absent and not self._unable(line, model, index):
+            question = LineQuestion(line, sides, labels)
+        if question and line.measure == "relative_drop" and line.share == _ACCURACY:
+            on_base = answered.rows_of_labels(0, labels, computed)
+            if not answered.answers.correct[on_base, column].any():
+                question = None
+                reason = reason or f"{model} is right on no image of the base"
+        undecided = Judged(
+            line,
+            model,
+            group.name,
+            reason=reason,
+            # A line on differing answers counts images, not classes.
+            classes=(0, 0) if differs else (len(labels), len(planned)),
+            level=group.level,
+        )
+        return undecided, question
 
     @staticmethod
     def _own_way(line: GateLine, model: str, group: str) -> Judged:
@@ -228,9 +240,8 @@ class ClassLines:
                     of_group.append(side[read[side]])
             if all(map(len, of_group)):
                 groups.append((index, of_group, over))
-        for _, of_group, _ in groups:
-            for rows in of_group:
-                sides += [(rows, before), (rows, now)]
+                for rows in of_group:
+                    sides += [(rows, before), (rows, now)]
         averages = iter(self._averages(sides))
         newly_wrong = before & ~now
         newly_right = now & ~before
@@ -444,10 +455,7 @@ class ClassLines:
         if checks is None or checks.own:
             return ""
         # Images from elsewhere, scored beside a dataset, have their own labels.
-        own_groups = len(subject.groups)
-        if len(subject.parts) > 1:
-            own_groups = subject.parts[1].first
-        if group < own_groups and not checks.of(shift).checked:
+        if group < subject.own_groups and not checks.of(shift).checked:
             return "nobody checked its labels"
         if drop and not checks.of(answered.group(0).name).checked:
             return "nobody checked the labels of the base"

@@ -53,12 +53,12 @@ def better_order(
     """
     if not 2 <= classes <= MOST_CLASSES:
         return None
-    first = np.zeros(len(labels), bool)
+    choosing = np.zeros(len(labels), bool)  # the images that choose the order
     for label in range(classes):
         of_class = np.flatnonzero(labels == label)
-        first[of_class[::2]] = True
+        choosing[of_class[::2]] = True
     known = answers >= 0
-    counted = first & known
+    counted = choosing & known
     counts = np.zeros((classes, classes), np.int64)
     np.add.at(counts, (answers[counted], labels[counted]), 1)
 
@@ -79,7 +79,7 @@ def better_order(
     best = max(fits)
     if best >= _NEARLY * counts[index, means].sum():
         kind, means = likely[fits.index(best)]
-    judged = ~first
+    judged = ~choosing
     total = int(judged.sum())
     if not total:
         return None

@@ -13,6 +13,7 @@ from counterfoil.evaluation import figures
 from counterfoil.evaluation.entries import NEAR_CHANCE, drop_words, interval_words
 from counterfoil.evaluation.failures import group_names_in_words
 from counterfoil.evaluation.page import HOTTEST, ReportPage, drop_bars
+from counterfoil.evaluation.resampled_page import with_notes
 from counterfoil.evaluation.tasks.classes.failures import ClassExamples
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.report.headline import headline_of
@@ -340,8 +341,8 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
             key = {"model": model.name, "group": group.name}
             top1 = results.rows.estimate("top1", **key)
             average = format_percent(results.rows.value("accuracy", **key))
-            cell = _with(_number(top1, " %"), f"class average {average}")
-            cells.append(cell)
+            cell = _number(top1, " %")
+            cells.append(with_notes(cell, f"class average {average}", between="\n"))
         rows.append((group.name, *cells))
     columns = [TableColumn("group", "shift"), *map(_heading, shown)]
     return Table.of("", columns, rows)
@@ -389,7 +390,8 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
             drop = _number(number.estimate("drop", **key))
             base = number.one(DROP_BASE, **key)
             if base and base.note:
-                drop = _with(drop, f"of {format_percent(base.value)}", base.note)
+                of_base = f"of {format_percent(base.value)}"
+                drop = with_notes(drop, of_base, base.note, between="\n")
             cells.append(drop)
         if several:
             impact = number.estimate("impact", group=name)
@@ -412,12 +414,6 @@ def _number(estimate: Estimate | None, unit: str = " points") -> TableCell:
     if estimate is None:
         return TableCell(NOTHING)
     return TableCell(f"{format_points(estimate.value)}{unit}", format_interval(estimate))
-
-
-def _with(cell: TableCell, *lines: str) -> TableCell:
-    """Return a cell with more lines of small print."""
-    below = filter(None, (cell.below, *lines))
-    return replace(cell, below="\n".join(below))
 
 
 def class_entry(

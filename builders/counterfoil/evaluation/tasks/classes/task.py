@@ -338,8 +338,7 @@ class ClassesTask(Task):
             return classifier.told(outside[given], unsure[given])
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
-        images = [part.images for part in subject.stored_parts]
-        parts = [(of_part.keys, of_part.paths) for of_part in images]
+        parts = [(part.images.keys, part.images.paths) for part in subject.stored_parts]
         answers = None
         if subject.preview is None:
             answers = int(given.sum())

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -134,14 +133,9 @@ def multilabel_rows(
     having = truth.having.sum(axis=0).tolist()
     lacking = truth.lacking.sum(axis=0).tolist()
     known = truth.known.sum(axis=0).tolist()
+    names = [cls.id for cls in subject.dataset.classes]
     for model in models:
-        keys = {}
-        for group, facts in enumerate(groups):
-            for column, cls in enumerate(subject.labels):
-                key: dict[str, Any] = {"model": model.name, "group": facts.name}
-                key["class_id"] = cls.id
-                key["n"] = known[column]
-                keys[group, cls.label] = key
+        keys = model.class_keys(groups, names, known)
         for measure, of_label in MEANS.items():
             yield from model.rows(measure, groups, subject.images, subject.units)
             for (group, label), key in keys.items():
@@ -158,11 +152,17 @@ def multilabel_rows(
             wrongly_given = model.wrong_share(group, column, False)
             yield estimate_row(WRONGLY_GIVEN, wrongly_given, **key)
         for column, cls in enumerate(subject.labels):
-            key = {"model": model.name, "group": groups[0].name, "class_id": cls.id}
             # One half's threshold is chosen on the other half.
             thresholds = model.thresholds.values[:, column]
             for half, threshold in enumerate(thresholds.tolist(), start=1):
-                yield estimate_row(THRESHOLD, threshold, at=f"half {half}", **key)
+                yield estimate_row(
+                    THRESHOLD,
+                    threshold,
+                    model=model.name,
+                    group=groups[0].name,
+                    class_id=cls.id,
+                    at=f"half {half}",
+                )
     yield from difference_rows(models, groups, MEAN_PRECISION)
 
 

@@ -25,6 +25,7 @@ from counterfoil.evaluation.resampled_page import (
     csv_cells,
     csv_numbers,
     group_section,
+    largest_drop_first,
     worst_cells,
     worst_drop,
 )
@@ -330,12 +331,10 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                     [{"answer": given}],
                 )
                 of_models.append(answer)
-            row = int(subject.rows[group, image])
-            shift = self.subject.groups[group].name
             annotations = []
             for index in np.flatnonzero(present).tolist():
                 annotations.append({"category_id": subject.labels[index].label})
-            yield Failure(row, shift, _labels(labels), annotations, of_models)
+            yield self.failure(group, image, _labels(labels), annotations, of_models)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         """Return the rows of images, and their columns: conditions, those that are unknown if any
@@ -459,12 +458,13 @@ def near_chance_notes(results: Results) -> Iterator[str]:
 
 
 def _known_images(results: Results, label: ClassFacts) -> int:
-    key = {
-        "model": results.models[0].name,
-        "group": results.base or "",
-        "class_id": label.id,
-    }
-    return _images(results, PRECISION, **key)
+    return _images(
+        results,
+        PRECISION,
+        model=results.models[0].name,
+        group=results.base or "",
+        class_id=label.id,
+    )
 
 
 def _images(results: Results, measure: str, **key: str) -> int:
@@ -508,8 +508,6 @@ def label_table(results: Results, model: ModelFacts) -> Table:
         "missed there (%)",
         "wrongly given there (%)",
     ]
-    drop_column = columns.index("drop of AP (points)")
-    # Labels without a drop come last.
-    rows.sort(key=lambda row: -float(row.cells[drop_column].sort or -1.0))
+    largest_drop_first(rows, columns, "drop of AP (points)")
     table = Table.of(f"{model.short_name}: label by label", columns, rows)
     return table.first(_MOST_LABELS, "labels", "labels.csv")

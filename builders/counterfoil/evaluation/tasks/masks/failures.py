@@ -18,8 +18,8 @@ from counterfoil.data.masks import PixelClasses, class_colours
 from counterfoil.evaluation.failures import (
     FOLDER,
     browser_html,
-    even_choice,
     group_names_in_words,
+    worst_answers,
     write_browser,
 )
 from counterfoil.evaluation.scored_models import short_names
@@ -89,15 +89,10 @@ def write_mask_failures(
     iou = np.stack([model.image_iou for model in models])
     lost = iou[:, :1] - iou
     loses = lost > 0
-    model, shift, image = np.nonzero(loses)
-    order = np.argsort(-lost[loses], kind="stable")
-    losing = np.stack([model, shift, image], axis=1)
-    cells = model * len(subject.rows) + shift
     keys = subject.dataset.keys
     files: dict[tuple[int, int], str] = {}
     rows: list[dict[str, Any]] = []
-    places = even_choice(cells[order], MOST_ROWS)
-    shown = losing[order[places]]
+    shown = worst_answers(lost, loses, MOST_ROWS)
     for number, group, scene in shown.tolist():
         strips = []
         names = []
@@ -109,12 +104,14 @@ def write_mask_failures(
             names.append(keys[row])
             value = float(iou[number, side, scene])
             values.append(round(value, 4))
+        counts = models[number].counts
+        costs_pixels = counts[group].hits[scene] < counts[0].hits[scene]
         card = {
             "model": number,
             "shift": group,
             "strips": strips,
             "iou": values,
-            "classes": _lost_classes(models[number], group, scene),
+            "classes": np.flatnonzero(costs_pixels).tolist(),
             "keys": names,
         }
         rows.append(card)
@@ -136,20 +133,12 @@ def write_mask_failures(
         subject.dataset.name,
         preview,
         data,
-        found=len(cells),
+        found=int(loses.sum()),
         shown=len(rows),
         images=subject.images,
     )
     pictures = _strips(subject, models, files)
     return write_browser(folder, html, pictures, len(files))
-
-
-def _lost_classes(model: MeasuredSegmenter, group: int, image: int) -> list[int]:
-    """Return the classes of which a shift costs an image pixels."""
-    before = model.counts[0].hits[image]
-    after = model.counts[group].hits[image]
-    lost = np.flatnonzero(after < before)
-    return lost.tolist()
 
 
 def _strips(

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from counterfoil.evaluation.classed_model import ClassedModel
 from counterfoil.evaluation.task import difference_rows
 from counterfoil.evaluation.tasks.masks.answers import ModelMasks
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
+from counterfoil.evaluation.tasks.objects.measures import level_facts
 from counterfoil.mask_stats import (
     BOUNDARY,
     IOU,
@@ -32,7 +32,6 @@ from counterfoil.mask_stats import (
     score_masks,
 )
 from counterfoil.progress import report_progress
-from counterfoil.report import severity
 from counterfoil.report.results import (
     DIFFERENCE,
     DROP,
@@ -75,7 +74,7 @@ class MeasuredSegmenter(ClassedModel):
 
     @cached_property
     def image_iou(self) -> Floats:
-        """Return the IoU of each image, the mean over the classes that it has, (groups, n)."""
+        """The IoU of each image, the mean over the classes that it has, (groups, n)."""
         return np.stack([counts.image_iou() for counts in self.counts])
 
 
@@ -108,13 +107,7 @@ def segmenter_rows(
     for model in models:
         for measure in MEANS:
             yield from model.rows(measure, groups, subject.images, subject.units)
-        keys = {}
-        for group, facts in enumerate(groups):
-            for label in subject.measured:
-                key: dict[str, Any] = {"model": model.name, "group": facts.name}
-                key["class_id"] = subject.classes[label]
-                key["n"] = images[label]
-                keys[group, label] = key
+        keys = model.class_keys(groups, subject.classes, images)
         for (group, label), key in keys.items():
             for measure in OF_CLASS:
                 number = model.share(group, measure, label)
@@ -165,18 +158,6 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(
         DIFFERENCE, "drop less another segmenter's", "points", "drop of mIoU less that of `against`"
     ),
-    MeasureFacts(
-        CURVE,
-        "mIoU by level",
-        "percent",
-        "mIoU at a level of a shift, which `at` names; 0 is the base",
-    ),
-    MeasureFacts(severity.DROP, "drop by level", "points", "mIoU on the base less mIoU at a level"),
-    MeasureFacts(
-        severity.TEN_POINTS,
-        "level of ten points",
-        "plain",
-        "the level where mIoU has dropped ten points",
-    ),
+    *level_facts(MEAN_IOU, CURVE),
     MeasureFacts(SHARE, "share of pixels", "percent", "share of the pixels with a class"),
 )

@@ -24,6 +24,7 @@ from counterfoil.evaluation.resampled_page import (
     csv_cells,
     csv_numbers,
     group_section,
+    largest_drop_first,
     severity_section,
     worst_cells,
     worst_drop,
@@ -144,11 +145,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         )
 
     def measure(self, answers: Mapping[str, ModelMasks]) -> None:
-        models = []
-        for answered in answers.values():
-            model = measure_segmenter(self.compared, answered, self.options.seed)
-            models.append(model)
-        self.models = models
+        seed = self.options.seed
+        self.models = [measure_segmenter(self.compared, each, seed) for each in answers.values()]
 
     def results(self) -> Results:
         subject = self.compared
@@ -251,10 +249,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
                 right = value >= _HALF
                 label = {"_cls": "Regression", "tags": [], "value": value}
                 answers.append(ModelAnswer(label, right, values, [values]))
-            row = int(subject.rows[group, image])
-            shift = self.subject.groups[group].name
             truth = {"_cls": "Classifications", "classifications": shown}
-            yield Failure(row, shift, truth, annotations, answers)
+            yield self.failure(group, image, truth, annotations, answers)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         """Return the rows of images, and columns: the classes that each has; `iou.MODEL`, the mean
@@ -305,7 +301,6 @@ def class_table(results: Results, model: ModelFacts) -> Table:
         worst = worst_drop(results, IOU, key)
         cells += worst_cells(results, worst)
         rows.append(TableRow(tuple(cells)))
-    rows.sort(key=lambda row: -float(row.cells[6].sort or -1.0))
     columns = (
         TableColumn("class", "name"),
         "share of pixels (%)",
@@ -315,6 +310,7 @@ def class_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("loses most under", "text"),
         "drop of IoU (points)",
     )
+    largest_drop_first(rows, columns, "drop of IoU (points)")
     caption = caption_of_model(results, model, "by class")
     table = Table.of(caption, columns, rows)
     return table.first(_MOST_CLASSES, "classes", "segmentation.csv")

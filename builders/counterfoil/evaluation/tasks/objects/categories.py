@@ -20,16 +20,18 @@ from counterfoil.recipe.names import did_you_mean, plain_name
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.words import format_list
 
-COCO_NAMES = (
-    "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light",
-    "fire hydrant", "stop sign", "parking meter", "bench", "bird", "cat", "dog", "horse", "sheep", "cow", "elephant",
-    "bear", "zebra", "giraffe", "backpack", "umbrella", "handbag", "tie", "suitcase", "frisbee", "skis", "snowboard",
-    "sports ball", "kite", "baseball bat", "baseball glove", "skateboard", "surfboard", "tennis racket", "bottle",
-    "wine glass", "cup", "fork", "knife", "spoon", "bowl", "banana", "apple", "sandwich", "orange", "broccoli",
-    "carrot", "hot dog", "pizza", "donut", "cake", "chair", "couch", "potted plant", "bed", "dining table", "toilet",
-    "tv", "laptop", "mouse", "remote", "keyboard", "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator",
-    "book", "clock", "vase", "scissors", "teddy bear", "hair drier", "toothbrush",
-)  # fmt: skip
+_COCO = (
+    "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, "
+    "fire hydrant, stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, "
+    "elephant, bear, zebra, giraffe, backpack, umbrella, handbag, tie, suitcase, frisbee, "
+    "skis, snowboard, sports ball, kite, baseball bat, baseball glove, skateboard, "
+    "surfboard, tennis racket, bottle, wine glass, cup, fork, knife, spoon, bowl, banana, "
+    "apple, sandwich, orange, broccoli, carrot, hot dog, pizza, donut, cake, chair, couch, "
+    "potted plant, bed, dining table, toilet, tv, laptop, mouse, remote, keyboard, "
+    "cell phone, microwave, oven, toaster, sink, refrigerator, book, clock, vase, scissors, "
+    "teddy bear, hair drier, toothbrush"
+)
+COCO_NAMES = tuple(_COCO.split(", "))
 # The numbers from 1 to 90 that are no id of COCO.
 _GAPS = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 COCO_IDS = tuple(number for number in range(1, 91) if number not in _GAPS)
@@ -160,10 +162,11 @@ def map_categories(
         return _by_name(detections, categories, model)
     if len(number_of) < len(detections):
         raise refusal("unclear-category.mixed", model)
+    readings = _readings(categories, ids)
     if order is None:
-        chosen = _decided(counts, categories, model, ids)
+        chosen = _decided(counts, readings, model)
     elif isinstance(order, str):
-        chosen = _ordered(order, categories, model, ids)
+        chosen = _ordered(order, readings, categories, model)
     else:
         by_name = map_names([str(name) for name in order], categories, model)
         chosen = _Reading("", by_name.matched, by_name.index_of)
@@ -214,12 +217,12 @@ def _readings(categories: Sequence[str], ids: Sequence[int]) -> list[_Reading]:
 
 def _ordered(
     order: str,
+    readings: Sequence[_Reading],
     categories: Sequence[str],
     model: str,
-    ids: Sequence[int],
 ) -> _Reading:
     """Return the reading that --class-order names."""
-    for reading in _readings(categories, ids):
+    for reading in readings:
         if reading.order == order:
             return reading
     if order == IDS:
@@ -231,9 +234,8 @@ def _ordered(
 
 def _decided(
     counts: Mapping[Any, int],
-    categories: Sequence[str],
+    readings: Sequence[_Reading],
     model: str,
-    ids: Sequence[int],
 ) -> _Reading:
     """Return the only reading that explains every number. Raise UserError if no reading does, or
     several.
@@ -241,7 +243,6 @@ def _decided(
     Readings that give every number the same category are the same reading. A reading that keeps no
     detection is considered only if no reading keeps a detection.
     """
-    readings = _readings(categories, ids)
     distinct = dict[Any, _Reading]()
     for reading in readings:
         if reading.explains(counts):

@@ -16,7 +16,7 @@ import hashlib
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -33,7 +33,6 @@ from counterfoil.errors import Problems, UserError, quoted
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.tasks.objects.categories import (
-    CategoryMap,
     category_ids,
     map_categories,
     map_names,
@@ -114,61 +113,16 @@ def read_detections(
         content = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise refusal("invalid-detections.file", name, error) from error
-    rows = []
-    answered = set[int]()
-    counts = Counter[int]()
-    # How many detections have the same problem, and the first of them.
-    problems: dict[str, tuple[int, int]] = {}
-    keys = subject.dataset.keys
-    row_of = {key: row for row, key in enumerate(keys)}
-    images = len(keys)
-    for index, entry in enumerate(_entries(path, content, name)):
-        image = _first(entry, _KEYS)
-        problem = None
-        row = _row_of(image, row_of, images)
-        category = _first(entry, _CATEGORIES)
-        box = _box(entry)
-        score = _first(entry, _SCORES)
-        if isinstance(category, float) and category.is_integer():
-            category = int(category)
-        if row is None:
-            problem = f"there is no image {quoted(str(image))} in the dataset"
-        elif box is None and category is None and score is None:
-            answered.add(row)  # nothing was found there
-        elif box is None:
-            problem = f"{_box_as_given(entry)}, expected [x, y, width, height] in pixels"
-        elif not is_number(score):
-            problem = f"score is {quoted(str(score))}, expected a number"
-        elif type(category) not in (int, str):
-            problem = f"category is {quoted(str(category))}, expected a name or a number"
-        else:
-            rows.append((row, box, category, float(score)))
-            counts[row] += 1
-            if counts[row] > MOST_OBJECTS:
-                raise refusal("invalid-detections.image", name, MOST_OBJECTS, image=keys[row])
-        if problem is not None:
-            first, count = problems.get(problem, (index, 0))
-            if count or len(problems) < _MOST_PROBLEMS:
-                problems[problem] = first, count + 1
-        if len(rows) > _MOST_DETECTIONS:
-            raise refusal("invalid-detections.many", name, _MOST_DETECTIONS)
-    shown = Problems(message)
-    for problem, (first, count) in problems.items():
-        of = "entry" if count == 1 else "entries"
-        shown.add(f"invalid-detections.{of}", name, problem, first=first, more=count - 1)
-    shown.refuse()
-    if not rows and not answered:
-        raise refusal("invalid-detections.empty", name)
-    found = Counter(category for _, _, category, _ in rows)
-    categories = CategoryMap({})
-    if found:
-        categories = map_categories(
-            found,
-            subject.categories,
-            name,
-            order,
-            subject.category_ids,
-        )
+    entries = _entries(path, content, name)
+    rows, answered = _listed(name, entries, subject.dataset.keys)
+    counts = Counter(category for _, _, category, _ in rows)
+    categories = map_categories(
+        counts,
+        subject.categories,
+        name,
+        order,
+        subject.category_ids,
+    )
     boxes = []
     scores = []
     images_of_boxes = []
@@ -182,7 +136,15 @@ def read_detections(
             boxes.append(box)
             indices.append(categories.index_of[category])
             scores.append(score)
-    _refuse_other_images(name, subject, answered)
+    # A model that detects nothing in a whole group was probably not run on its images.
+    dataset = subject.dataset
+    shifts = dataset.shifts[sorted(answered)]
+    silent_groups = []
+    for index, group in enumerate(dataset.groups):
+        if index not in shifts:
+            silent_groups.append(group.name)
+    if silent_groups:
+        raise refusal("missing-answers.detections", name, silent_groups[:10])
     detections = ModelDetections(
         name=name,
         row=np.array(images_of_boxes, np.int64),
@@ -207,21 +169,60 @@ def read_detections(
     return replace(detections, matched="; ".join(filter(None, notes)))
 
 
-def _refuse_other_images(
+def _listed(
     name: str,
-    subject: DetectionSubject,
-    answered: set[int],
-) -> None:
-    """Raise UserError if a group has no detection at all: the model was probably not run on its
-    images."""
-    dataset = subject.dataset
-    shifts = dataset.shifts[sorted(answered)]
-    silent = []
-    for index, group in enumerate(dataset.groups):
-        if index not in shifts:
-            silent.append(group.name)
-    if silent:
-        raise refusal("missing-answers.detections", name, silent[:10])
+    entries: Iterable[Mapping[str, Any]],
+    keys: Sequence[str],
+) -> tuple[list[tuple[int, list[float], Any, float]], set[int]]:
+    """Return the detections that a file lists (row of the image, box, category as it is written,
+    score), and the rows of images that it lists without one.
+
+    Raise UserError with all problems, or if nothing is listed.
+    """
+    rows = []
+    without = set[int]()
+    counts = Counter[int]()
+    # Each problem → the first entry that has it, and how many have it.
+    problems: dict[str, tuple[int, int]] = {}
+    row_of = {key: row for row, key in enumerate(keys)}
+    for index, entry in enumerate(entries):
+        image = _first(entry, _KEYS)
+        problem = None
+        row = _row_of(image, row_of, len(keys))
+        category = _first(entry, _CATEGORIES)
+        box = _box(entry)
+        score = _first(entry, _SCORES)
+        if isinstance(category, float) and category.is_integer():
+            category = int(category)
+        if row is None:
+            problem = f"there is no image {quoted(str(image))} in the dataset"
+        elif box is None and category is None and score is None:
+            without.add(row)
+        elif box is None:
+            problem = f"{_box_as_given(entry)}, expected [x, y, width, height] in pixels"
+        elif not is_number(score):
+            problem = f"score is {quoted(str(score))}, expected a number"
+        elif type(category) not in (int, str):
+            problem = f"category is {quoted(str(category))}, expected a name or a number"
+        else:
+            rows.append((row, box, category, float(score)))
+            counts[row] += 1
+            if counts[row] > MOST_OBJECTS:
+                raise refusal("invalid-detections.image", name, MOST_OBJECTS, image=keys[row])
+        if problem is not None:
+            first, count = problems.get(problem, (index, 0))
+            if count or len(problems) < _MOST_PROBLEMS:
+                problems[problem] = first, count + 1
+        if len(rows) > _MOST_DETECTIONS:
+            raise refusal("invalid-detections.many", name, _MOST_DETECTIONS)
+    shown = Problems(message)
+    for problem, (first, count) in problems.items():
+        of = "entry" if count == 1 else "entries"
+        shown.add(f"invalid-detections.{of}", name, problem, first=first, more=count - 1)
+    shown.refuse()
+    if not rows and not without:
+        raise refusal("invalid-detections.empty", name)
+    return rows, without
 
 
 def _row_of(

@@ -17,8 +17,8 @@ from counterfoil.detection_stats import AREAS, Objects
 from counterfoil.evaluation.failures import (
     FOLDER,
     browser_html,
-    even_choice,
     group_names_in_words,
+    worst_answers,
     write_browser,
 )
 from counterfoil.evaluation.scored_models import short_names
@@ -54,14 +54,9 @@ def detection_failures(
     detectors = [{"name": short[model.name], "score": model.score} for model in models]
     f1 = np.stack([model.f1 for model in models])
     lost = f1[:, :1] - f1
-    under_shifts = f1 < 1
-    under_shifts[:, 0] = False
-    detector, group, image = np.nonzero(under_shifts)
-    order = np.argsort(-lost[under_shifts], kind="stable")
-    failing = np.stack([detector, group, image], axis=1)
-    cells = detector * len(groups) + group
-    places = even_choice(cells[order], most)
-    shown = failing[order[places]]
+    failing = f1 < 1
+    failing[:, 0] = False  # the base is shown beside each shift
+    shown = worst_answers(lost, failing, most)
     images = np.unique(shown[:, 2]).tolist()
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}
@@ -113,7 +108,7 @@ def detection_failures(
         "rows": rows,
         "pictures": files,
     }
-    return data, len(failing)
+    return data, int(failing.sum())
 
 
 def picture_file(number: int) -> str:

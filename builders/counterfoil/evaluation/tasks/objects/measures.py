@@ -183,8 +183,13 @@ def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[Resu
         table = errors.confusions(subject.truth, matches)
         for true, taken in np.argwhere(table).tolist():
             times = float(table[true, taken])
-            pair = {"class_id": categories[true], "against": categories[taken]}
-            yield estimate_row(TAKEN_FOR, times, **pair, **key)
+            yield estimate_row(
+                TAKEN_FOR,
+                times,
+                class_id=categories[true],
+                against=categories[taken],
+                **key,
+            )
         for recall, precision in curve_points(matches):
             if math.isfinite(precision):
                 yield estimate_row(PRECISION, precision, at=recall, **key)
@@ -265,6 +270,18 @@ def measure_levels(
     return tuple(facts), rows
 
 
+def level_facts(measure: str, curve: str) -> tuple[MeasureFacts, ...]:
+    """Return what the rows of `measure_levels` are."""
+    at_level = f"{measure} at a level of a shift, which `at` names; 0 is the base"
+    dropped = f"{measure} on the base less {measure} at a level"
+    ten_points = f"the level where {measure} has dropped ten points"
+    return (
+        MeasureFacts(curve, f"{measure} by level", "percent", at_level),
+        MeasureFacts(severity.DROP, "drop by level", "points", dropped),
+        MeasureFacts(severity.TEN_POINTS, "level of ten points", "plain", ten_points),
+    )
+
+
 FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(
         "AP",
@@ -292,16 +309,7 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(
         DIFFERENCE, "drop less another detector's", "points", "drop of AP less that of `against`"
     ),
-    MeasureFacts(
-        CURVE, "AP by level", "percent", "AP at a level of a shift, which `at` names; 0 is the base"
-    ),
-    MeasureFacts(severity.DROP, "drop by level", "points", "AP on the base less AP at a level"),
-    MeasureFacts(
-        severity.TEN_POINTS,
-        "level of ten points",
-        "plain",
-        "the level where AP has dropped ten points",
-    ),
+    *level_facts("AP", CURVE),
     MeasureFacts(BY_CATEGORY, "AP by category", "percent", "AP of one category"),
     MeasureFacts(
         OBJECTS, "objects", "plain", "objects of one category in each group, without crowds"

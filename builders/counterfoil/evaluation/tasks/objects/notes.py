@@ -194,7 +194,8 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
     recipe = subject.dataset.recipe
     if recipe.kind.edits:
         yield recipe.task.stays(recipe)
-    if misplaced := misplaced_objects(subject):
+    misplaced = misplaced_objects(subject)
+    if misplaced:
         yield misplaced
     alone = ~truth.crowd
     boxes = truth.box[alone]

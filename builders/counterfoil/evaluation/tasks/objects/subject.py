@@ -56,24 +56,19 @@ class DetectionSubject(ComparedImages):
 
     @cached_property
     def sides(self) -> Ints:
-        """Width and height in pixels, (images, 2). All images made from one source row have one
-        size."""
+        """Width and height in pixels, (images, 2); 1 and 1 of an image that cannot be opened. All
+        images made from one source row have one size."""
         dataset = self.dataset
         keys = [dataset.keys[row] for row in self.rows[0].tolist()]
         size_of = {}
         for key, encoded in dataset.images(frozenset(keys)):
-            size_of[key] = open_size(encoded)
+            try:
+                with open_image(encoded) as picture:
+                    size_of[key] = picture.size
+            except UnreadableImage:
+                size_of[key] = 1, 1
         sizes = [size_of[key] for key in keys]
         return np.array(sizes, np.int64)
-
-
-def open_size(encoded: bytes | None) -> tuple[int, int]:
-    """Return the width and height of an encoded image; (1, 1) if it cannot be opened."""
-    try:
-        with open_image(encoded) as picture:
-            return picture.size
-    except UnreadableImage:
-        return 1, 1
 
 
 def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSubject:

@@ -24,6 +24,7 @@ from counterfoil.evaluation.resampled_page import (
     compared_section,
     csv_cells,
     group_section,
+    largest_drop_first,
     severity_section,
     worst_cells,
     worst_drop,
@@ -156,11 +157,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         )
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
-        models = []
-        for detections in answers.values():
-            model = measure_model(self.compared, detections, self.options.seed)
-            models.append(model)
-        self.models = models
+        seed = self.options.seed
+        self.models = [measure_model(self.compared, each, seed) for each in answers.values()]
 
     def results(self) -> Results:
         subject = self.compared
@@ -285,10 +283,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
                 right = bool(model.f1[group, image] == 1)
                 label = self._labels(image, detected)
                 answers.append(ModelAnswer(label, right, counts, detected))
-            row = int(subject.rows[group, image])
-            shift = self.subject.groups[group].name
             label = self._labels(image, annotations)
-            yield Failure(row, shift, label, annotations, answers)
+            yield self.failure(group, image, label, annotations, answers)
 
     def _labels(self, image: int, boxes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return boxes as FiftyOne has them: x, y, width and height as shares of the image."""
@@ -405,7 +401,6 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         else:
             cells += worst_cells(results, worst)
         rows.append(TableRow(tuple(cells)))
-    rows.sort(key=lambda row: -float(row.cells[4].sort or -1.0))
     columns = (
         TableColumn("category", "name"),
         "objects",
@@ -413,6 +408,7 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         TableColumn("loses most under", "text"),
         "drop of AP (points)",
     )
+    largest_drop_first(rows, columns, "drop of AP (points)")
     caption = caption_of_model(results, model, "by category")
     table = Table.of(caption, columns, rows)
     return table.first(_MOST_CATEGORIES, "categories", "measures.csv")

@@ -90,11 +90,6 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
         group = answered.group(shift).name
         for cls in answered.enough(shift):
             images, _ = cls.counts
-            key = {
-                "group": group,
-                "class_id": cls.class_id,
-                "n": images,
-            }
             near_chance = answered.near_chance.cells[cls.class_id]
             accuracies = cls.base_accuracy.tolist()
             for model, name in enumerate(answered.models):
@@ -106,8 +101,10 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
                     "base_accuracy",
                     accuracy,
                     model=name,
+                    group=group,
+                    class_id=cls.class_id,
+                    n=images,
                     note=note,
-                    **key,
                 )
 
 
@@ -148,8 +145,13 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
                 of_class = np.flatnonzero(labels == label)
                 of_units = None if units is None else units[of_class]
                 share = share_estimate(right[of_class], of_units)
-                of_label = {"class_id": classes[label].id, "n": len(of_class)}
-                yield estimate_row(name, share, **of_label, **key)
+                yield estimate_row(
+                    name,
+                    share,
+                    class_id=classes[label].id,
+                    n=len(of_class),
+                    **key,
+                )
 
     return rows_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,9 +22,17 @@ _MOST_LINES = 8
 _DIGITS = 5  # confidences are rounded, because another batch size changes their last bits
 
 
-def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]:
-    """Yield model, group, confidence and correctness of its readable images, for models that have
-    confidences."""
+class _Confidences(NamedTuple):
+    """How sure a model is of its answers to the readable images of a group, and which are right."""
+
+    model: int
+    group: int
+    confidence: AnyFloats
+    right: Bools
+
+
+def _groups(answered: AllAnswers) -> Iterator[_Confidences]:
+    """Yield every model in every group, for models that have confidences."""
     for model in range(len(answered.models)):
         for index in answered.places:
             rows = answered.rows(index)
@@ -31,25 +40,24 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]
             # A rate over the images that a model is sure or unsure of would be over a choice.
             if len(rows) and not np.isnan(confidence).any():
                 right = answered.answers.correct[rows, model]
-                yield model, index, confidence.round(_DIGITS), right
+                yield _Confidences(model, index, confidence.round(_DIGITS), right)
 
 
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     groups = list(_groups(answered))
     errors_of: dict[tuple[int, int], Estimate] = {}
     for index in answered.places:
-        members = [group for group in groups if group[1] == index]
+        members = [of_model for of_model in groups if of_model.group == index]
         if not members:
             continue
-        models = [model for model, *_ in members]
+        models = [of_model.model for of_model in members]
         if answered.subject.units is not None:
             samples = [Resample(_resampled_error, index, model) for model in models]
             numbers = resampled_numbers(answered, samples)
             errors = [number.interval() for number in numbers]
         else:
-            _, _, confidences, rights = zip(*members, strict=True)
-            confidence = np.stack(confidences, axis=1)
-            right = np.stack(rights, axis=1)
+            confidence = np.stack([of_model.confidence for of_model in members], axis=1)
+            right = np.stack([of_model.right for of_model in members], axis=1)
             # All models of a group share their draws.
             group = answered.group(index)
             rng = seeded_generator(answered.seed, "calibration", group.name)

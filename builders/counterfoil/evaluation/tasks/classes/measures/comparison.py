@@ -11,7 +11,7 @@ Holm's adjustment over all groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,7 +43,7 @@ from counterfoil.report.comparison import (
     ModelComparison,
 )
 from counterfoil.report.results import ResultRow, estimate_row
-from counterfoil.resampled_stats import interval_of_draws
+from counterfoil.resampled_stats import interval_of_draws, mean_of_finite
 from counterfoil.stats import (
     NORMAL,
     Bounds,
@@ -75,9 +75,9 @@ def compare_models(
     compared = answered.request(ComparedModels)
     if compared is None:
         return None, []
-    pair = compared.mended, compared.original
     subject = answered.subject
-    places = [answered.models.index(name) for name in pair]
+    names = (compared.mended, compared.original)
+    places = [answered.models.index(name) for name in names]
     correct = answered.answers.correct[:, places]
     measured: dict[int, Ints] = {}
     for group in answered.places:
@@ -94,25 +94,7 @@ def compare_models(
     sides = [(rows_of_group, gain) for rows_of_group in measured.values()]
     replicates = drawn_averages(answered, sides)
     _, units = strata_and_units(subject)
-    origin = answered.asking.models.mended.get(compared.mended)
-    sha256 = answered.scored[places[1]].classifier.sha256
-    note = None
-    original_sha256 = None if origin is None else origin.model.sha256
-    if origin is not None and original_sha256 is not None and sha256 not in (None, original_sha256):
-        note = (
-            f"{compared.mended} was mended from {origin.model.name}, whose weights differ from"
-            f" those of {compared.original}."
-        )
-    near = answered.near_chance
-    guessing = [answered.models[index] for index in places if near.models[index]]
-    classes_near_chance = [cls.name for cls in subject.classes if cls.id in near.classes]
-    comparison = ModelComparison(
-        *pair,
-        groups=(),
-        note=note,
-        near_chance=tuple(guessing),
-        classes_near_chance=tuple(classes_near_chance),
-    )
+    comparison = _comparison(answered, compared, places)
     differs = differing_answers(answered, *places)
     rows: list[ResultRow] = []
     groups = []
@@ -125,6 +107,7 @@ def compare_models(
             rows_of_class = rows_of_group[labels == label]
             different = np.unique(units[rows_of_class])
             samples.append((gain[rows_of_class], len(different)))
+        # How much wider the interval of the gain is because gains of a class are equal.
         reach = (0.0, 0.0)
         if samples:
             of_classes = _reaches_of_equal_gains(samples)
@@ -150,14 +133,7 @@ def compare_models(
             comparison,
         )
         key = comparison.key(described.name)
-        every = answered.rows(group)
-        n = len(every)
-        if n:
-            share = differing_share(answered, every, differs).interval(NORMAL)
-            rows.append(estimate_row(DIFFERENT_ANSWERS, share, n=n, **key))
-            largest = largest_difference(answered, *places, rows=every)
-            if largest is not None:
-                rows.append(estimate_row(LARGEST_DIFFERENCE, largest, n=n, **key))
+        rows += _agreement(answered, places, group, differs, key)
         if subject.base and group:
             smaller = _drop_gain(answered, places, group)
             if smaller is not None:
@@ -165,30 +141,55 @@ def compare_models(
                 rows.append(estimate_row(DROP_GAIN, smaller, n=n, **key))
     tested = [result.p for result in rows if result.p is not None]
     adjusted = iter(holm_adjusted(tested))
-    values = []
+    gains = []
     for index, result in enumerate(rows):
         if result.p is not None:
             rows[index] = replace(result, q=next(adjusted))
         if result.measure == GAIN and result.value is not None:
-            values.append(result.value)
-    if values:
-        # A draw may hold no image of a group. Average each replicate over the groups that have a
-        # value.
-        held = np.isfinite(replicates)
-        known = np.where(held, replicates, 0.0)
-        sums = known.sum(axis=1)
-        drawn = np.full(len(replicates), np.nan)
-        counted = held.sum(axis=1)
-        np.divide(sums, counted, out=drawn, where=counted > 0)
+            gains.append(result.value)
+    if gains:
         # Groups may share their images, so their errors may be fully correlated: average reaches,
         # not their squares.
         below, above = np.mean(reaches, axis=0)
         least_units = min(filter(None, unit_counts), default=None)
-        mean = float(np.mean(values))
+        mean = float(np.mean(gains))
+        drawn = mean_of_finite(replicates.T)
         average = interval_of_draws(mean, drawn, (below, above), units=least_units)
         key = comparison.key()
         rows.append(estimate_row(GAIN, average, **key))
     return replace(comparison, groups=tuple(groups)), rows
+
+
+def _comparison(
+    answered: AllAnswers,
+    compared: ComparedModels,
+    places: Sequence[int],
+) -> ModelComparison:
+    """Return the facts of a comparison, as yet without groups."""
+    _, original = places
+    note = None
+    origin = answered.asking.models.mended.get(compared.mended)
+    if origin is not None:
+        sha256 = origin.model.sha256
+        scored_sha256 = answered.scored[original].classifier.sha256
+        known = sha256 is not None and scored_sha256 is not None
+        if known and sha256 != scored_sha256:
+            note = (
+                f"{compared.mended} was mended from {origin.model.name}, whose weights differ from"
+                f" those of {compared.original}."
+            )
+    near = answered.near_chance
+    guessing = [answered.models[index] for index in places if near.models[index]]
+    classes = answered.subject.classes
+    classes_near_chance = [cls.name for cls in classes if cls.id in near.classes]
+    return ModelComparison(
+        compared.mended,
+        compared.original,
+        groups=(),
+        note=note,
+        near_chance=tuple(guessing),
+        classes_near_chance=tuple(classes_near_chance),
+    )
 
 
 def _compared(
@@ -206,15 +207,14 @@ def _compared(
     classes = np.unique(labels)
     n = len(rows)
     mended, original = correct[rows].T
-    only = []
     name = subject.groups[group].name
+    only = []
     accuracies = []
     result_rows = []
-    for of_original, right in enumerate((mended, original)):
-        other = mended if of_original else original
+    for of_original, right, other in ((False, mended, original), (True, original, mended)):
         alone = int((right & ~other).sum())
         only.append(alone)
-        key = comparison.key(name, of_original=bool(of_original))
+        key = comparison.key(name, of_original=of_original)
         accuracy = None
         share = None
         if n:
@@ -228,20 +228,34 @@ def _compared(
     gain = None
     p = None
     if n:
-        of_mended, of_original = accuracies
+        accuracy_of_mended, accuracy_of_original = accuracies
         units = answered.unit_count(rows)
-        gain = interval_of_draws(of_mended - of_original, replicates, reach, units=units)
+        difference = accuracy_of_mended - accuracy_of_original
+        gain = interval_of_draws(difference, replicates, reach, units=units)
         p = sign_test(*only)
     key = comparison.key(name)
-    gained = estimate_row(
-        GAIN,
-        gain,
-        n=n,
-        test=MCNEMAR,
-        p=p,
-        **key,
-    )
+    gained = estimate_row(GAIN, gain, n=n, test=MCNEMAR, p=p, **key)
     return [*result_rows, gained]
+
+
+def _agreement(
+    answered: AllAnswers,
+    places: Sequence[int],
+    group: int,
+    differs: Bools,
+    key: Mapping[str, str],
+) -> Iterator[ResultRow]:
+    """Yield on which share of a group's images answers differ, and how far confidences are
+    apart."""
+    rows = answered.rows(group)
+    n = len(rows)
+    if not n:
+        return
+    share = differing_share(answered, rows, differs).interval(NORMAL)
+    yield estimate_row(DIFFERENT_ANSWERS, share, n=n, **key)
+    largest = largest_difference(answered, *places, rows=rows)
+    if largest is not None:
+        yield estimate_row(LARGEST_DIFFERENCE, largest, n=n, **key)
 
 
 def _drop_gain(
@@ -272,13 +286,7 @@ def _drop_gain(
     below, above = (lengths / len(drops.classes)).tolist()
     value = float(drops.drop[original] - drops.drop[mended])
     replicates = drops.replicates[:, original] - drops.replicates[:, mended]
-    return interval_of_draws(
-        value,
-        replicates,
-        (below, above),
-        -2.0,
-        drops.units,
-    )
+    return interval_of_draws(value, replicates, (below, above), -2.0, drops.units)
 
 
 def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:

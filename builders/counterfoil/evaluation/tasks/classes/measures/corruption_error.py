@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -328,22 +329,13 @@ def _rpc(answered: AllAnswers) -> Iterator[ResultRow]:
             yield estimate_row(RPC, interval, model=name, n=images)
 
 
-def _mce(answered: AllAnswers) -> Iterator[ResultRow]:
-    yield from _relative_to_references(answered, MCE, relative=False)
-
-
-def _relative_mce(answered: AllAnswers) -> Iterator[ResultRow]:
-    yield from _relative_to_references(answered, RELATIVE_MCE, relative=True)
-
-
-def _relative_to_references(
-    answered: AllAnswers, name: str, *, relative: bool
-) -> Iterator[ResultRow]:
-    """Yield mCE: the mean over kinds of the error divided by the reference's error. relative: both
-    less the error on the base."""
+def _relative_to_references(name: str, answered: AllAnswers) -> Iterator[ResultRow]:
+    """Yield mCE: the mean over kinds of the error divided by the reference's error. In relative
+    mCE, both are less the error on the base."""
     measured = _measured(answered)
     if measured is None:
         return
+    relative = name == RELATIVE_MCE
     near_chance = dict(zip(answered.models, answered.near_chance.models, strict=True))
     for reference in _references(answered, measured):
         # What a model near chance loses is chance, as its rPC is.
@@ -365,7 +357,7 @@ def _relative_to_references(
                 drawn_reference = drawn_reference - reference.clean_drawn[..., None]
             value = float(mean_ratio(errors, of_reference))
             note = reference.note
-            interval = Estimate(value)
+            interval = Estimate(value)  # a reference has no interval beside itself
             if math.isnan(value):
                 what = "mCE"
                 if relative:
@@ -379,12 +371,14 @@ def _relative_to_references(
                     # A resample without a ratio lies above all others.
                     ratios = np.where(with_ratio, ratios, np.nanmax(ratios))
                     interval = percentile_interval(value, ratios)
-            key = {
-                "model": of_model,
-                "against": reference.name,
-                "note": note,
-            }
-            yield estimate_row(name, interval, n=measured.shifted_images, **key)
+            yield estimate_row(
+                name,
+                interval,
+                model=of_model,
+                against=reference.name,
+                n=measured.shifted_images,
+                note=note,
+            )
 
 
 def mean_ratio(errors: Floats, reference: Floats) -> Floats:
@@ -439,7 +433,7 @@ MEASURES: dict[str, Measure] = {
         "mPC as a share of the accuracy on the base (Michaelis 2019).",
     ),
     MCE: Measure(
-        _mce,
+        partial(_relative_to_references, MCE),
         "mCE",
         "percent",
         "The error under each kind of corruption divided by that of `against`, averaged over kinds"
@@ -447,7 +441,7 @@ MEASURES: dict[str, Measure] = {
         lower_is_better=True,
     ),
     RELATIVE_MCE: Measure(
-        _relative_mce,
+        partial(_relative_to_references, RELATIVE_MCE),
         "Relative mCE",
         "percent",
         "The same of the errors less the error on the base.",

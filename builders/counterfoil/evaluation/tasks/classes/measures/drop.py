@@ -35,6 +35,11 @@ class _ShiftDrops:
     note: str
     """Over how many classes they are; empty for all."""
 
+    @property
+    def key(self) -> dict[str, str]:
+        """The key of rows about the drops, and their note."""
+        return {"group": self.group, "note": self.note}
+
 
 def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
     """Yield the shifts that have drops."""
@@ -56,40 +61,40 @@ def _measured(answered: AllAnswers) -> Iterator[_ShiftDrops]:
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
         drops = measured.drops
-        key = {
-            "group": measured.group,
-            "note": measured.note,
-            "units": drops.units,
-            "n": measured.images,
-        }
         intervals = map(drops.interval, range(len(answered.models)))
-        yield from answered.model_rows("drop", intervals, **key)
+        yield from answered.model_rows(
+            "drop",
+            intervals,
+            n=measured.images,
+            units=drops.units,
+            **measured.key,
+        )
     for shift in answered.shifts if answered.subject.base else ():
         group = answered.group(shift).name
         for cls in answered.enough(shift):
             lost = cls.base_accuracy - cls.shift_accuracy
             _, images = cls.counts
-            key = {
-                "group": group,
-                "class_id": cls.class_id,
-                "n": images,
-            }
-            yield from answered.model_rows("drop", lost.tolist(), **key)
+            yield from answered.model_rows(
+                "drop",
+                lost.tolist(),
+                group=group,
+                class_id=cls.class_id,
+                n=images,
+            )
 
 
 def _drop_base(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
-        key = {"group": measured.group, "note": measured.note}
         bases = measured.drops.base_accuracy.tolist()
         images = measured.base_images
-        yield from answered.model_rows(DROP_BASE, bases, n=images, **key)
+        yield from answered.model_rows(DROP_BASE, bases, n=images, **measured.key)
 
 
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
-        drops = answered.pairs_drops(measured.shift)
+        classes = answered.pairs(measured.shift)
+        drops = answered.drops_over(measured.shift, classes)
         if drops is not None:
-            classes = answered.pairs(measured.shift)
             pairs, _ = accuracy_stats.image_counts(classes)
             key = {"group": measured.group, "note": answered.over(classes)}
             intervals = map(drops.interval, range(len(answered.models)))
@@ -111,18 +116,11 @@ def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
-        group = measured.group
         whole = measured.drops.impact()
         if whole is not None:
             averaged = answered.averaged(measured.shift)
             models = int(averaged.sum())
-            yield estimate_row(
-                "impact",
-                whole,
-                group=group,
-                n=models,
-                note=measured.note,
-            )
+            yield estimate_row("impact", whole, n=models, **measured.key)
         for cls in answered.kept(measured.shift):
             impact = measured.drops.classes[cls.class_id]
             if impact is not None:
@@ -130,7 +128,7 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
                 yield estimate_row(
                     "impact",
                     impact,
-                    group=group,
+                    group=measured.group,
                     class_id=cls.class_id,
                     n=images,
                 )
@@ -163,10 +161,9 @@ def relative_drop(drops: Drops, model: int) -> Estimate | None:
 
 def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     for measured in _measured(answered):
-        key = {"group": measured.group, "note": measured.note}
         models = range(len(answered.models))
         ratios = [relative_drop(measured.drops, model) for model in models]
-        yield from answered.model_rows("relative_drop", ratios, **key)
+        yield from answered.model_rows("relative_drop", ratios, **measured.key)
 
 
 def _of_line(

@@ -63,14 +63,12 @@ def label_rows(checks: LabelChecks) -> list[ResultRow]:
         people = shift.people
         if people is None:
             continue
-        key = {"group": group, "n": people.class_images}
-        selected = people.class_selected
-        if selected is not None:
-            rows.append(estimate_row(SELECTED_AS_CLASS, selected.estimate, **key))
-        key["n"] = people.shift_images
-        selected = people.shift_selected
-        if selected is not None:
-            rows.append(estimate_row(SELECTED_AS_SHIFT, selected.estimate, **key))
+        for measure, selected, images in (
+            (SELECTED_AS_CLASS, people.class_selected, people.class_images),
+            (SELECTED_AS_SHIFT, people.shift_selected, people.shift_images),
+        ):
+            if selected is not None:
+                rows.append(estimate_row(measure, selected.estimate, group=group, n=images))
     return rows
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,7 @@ def measure_severity(
             *curve.rows(drops=answered.drops(top)),
             *complete.rows(names.COMPLETE),
             *_failures(scenes),
-            *_compared(scenes, curve),
+            *_compared(curve),
         ]
         unable = answered.unable(top)
         rows += [row for row in of_shift if row.model not in unable]
@@ -278,6 +279,8 @@ class _Curve:
         counts = []
         drop_ends = []
         of_units: list[list[UnitValues]] = []
+        # Over classes: the sum of draws, how many classes each draw has, and the sums of squares
+        # of reaches.
         total = np.zeros((stats.REPLICATES, *shape))
         counted = np.zeros((stats.REPLICATES, 1, 1))
         squares = np.zeros((2, *shape))
@@ -293,11 +296,10 @@ class _Curve:
             counts.append(images)
             right_at = of_label.right.swapaxes(0, 1)
             places = list(zip(of_label.present.T, right_at, strict=True))
-            beside = np.zeros((2, *shape))
             units = of_label.units
             if units is not None:
                 of_units.append([(units[present], right[present]) for present, right in places])
-                drop_ends.append(np.full_like(beside, np.nan))
+                drop_ends.append(np.full((2, *shape), np.nan))
                 continue
             every = np.ones(len(of_label.labels), bool)
             class_id = answered.subject.classes[label].id
@@ -306,28 +308,12 @@ class _Curve:
             usable = np.isfinite(drawn).all(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
-            base = accuracy[0], int(images[0])
-            base_present, base_right = places[0]
-            for column, (present, right) in enumerate(places):
-                both = base_present & present
-                first = base_right[both]
-                last = right[both]
-                level = accuracy[column], int(images[column])
-                reach = stats.distances_of_share(*level)
-                squares[:, column] += np.square(reach)
-                reach = stats.distances_of_difference(base, level, first, last)
-                squares_of_drops[:, column] += np.square(reach)
-                if len(first):
-                    # If images are missing at a level and all pairs agree, use at least the
-                    # interval of the pairs.
-                    of_first = first.mean(axis=0), len(first)
-                    of_last = last.mean(axis=0), len(last)
-                    of_pairs = stats.distances_of_difference(of_first, of_last, first, last)
-                    reach = np.maximum(reach, of_pairs)
-                beside[:, column] = reach
+            of_accuracies, of_drops, of_class = _reaches(places, accuracy, images)
+            squares += np.square(of_accuracies)
+            squares_of_drops += np.square(of_drops)
             drop = accuracy[0] - accuracy
             drawn_drop = drawn[:, :1] - drawn
-            drop_ends.append(stats.percentile_ends(drop, drawn_drop, beside))
+            drop_ends.append(stats.percentile_ends(drop, drawn_drop, of_class))
         counted[counted == 0] = np.nan
         replicates = total / counted
         count = None
@@ -446,6 +432,44 @@ class _Curve:
                     yield estimate_row(names.DROP, drop, **of_class)
 
 
+def _reaches(
+    places: Sequence[tuple[Bools, Bools]],
+    accuracy: Floats,
+    images: Ints,
+) -> tuple[Floats, Floats, Floats]:
+    """Return how much wider intervals of a class are because its images agree, (2, K + 1, m)
+    each: of accuracies, of drops as the average has them, and of the class's own drops.
+
+    places: which images are present (n,), and right (n, m), at the base and at every level.
+    """
+    base = accuracy[0], int(images[0])
+    base_present, base_right = places[0]
+    of_accuracies = []
+    of_drops = []
+    of_class = []
+    for column, (present, right) in enumerate(places):
+        both = base_present & present
+        first = base_right[both]
+        last = right[both]
+        level = accuracy[column], int(images[column])
+        of_accuracies.append(stats.distances_of_share(*level))
+        reach = stats.distances_of_difference(base, level, first, last)
+        of_drops.append(reach)
+        if len(first):
+            # If images are missing at a level and all pairs agree, use at least the interval of
+            # the pairs.
+            of_first = first.mean(axis=0), len(first)
+            of_last = last.mean(axis=0), len(last)
+            of_pairs = stats.distances_of_difference(of_first, of_last, first, last)
+            reach = np.maximum(reach, of_pairs)
+        of_class.append(reach)
+    return (
+        np.stack(of_accuracies, axis=1),
+        np.stack(of_drops, axis=1),
+        np.stack(of_class, axis=1),
+    )
+
+
 def _failures(scenes: Trajectories) -> Iterator[ResultRow]:
     """Yield failure points by every definition, for the trajectories that a model gets right at the
     base."""
@@ -500,11 +524,11 @@ def _failures(scenes: Trajectories) -> Iterator[ResultRow]:
                 yield estimate_row(names.RECOVERED, recovered, n=n, **key)
 
 
-def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
+def _compared(curve: _Curve) -> Iterator[ResultRow]:
     """Yield comparisons between pairs of models: those best on the base, without models near
     chance."""
+    scenes = curve.scenes
     answered = scenes.answered
-    shift = scenes.shift
     averaged = answered.averaged(scenes.groups[-1])
     sound = np.flatnonzero(averaged)
     few = curve.units is not None and curve.units < FEWEST_IMAGES
@@ -514,15 +538,26 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     order = np.argsort(-on_base, kind="stable")
     models = sound[order[: names.MOST_COMPARED]]
     called = [answered.models[model] for model in models]
-    first, other = np.triu_indices(len(models), 1)
     keys = []
-    for model, against in zip(first, other, strict=True):
-        key = {
-            "model": called[model],
-            "against": called[against],
-            "group": shift,
-        }
-        keys.append(key)
+    for model, against in combinations(called, 2):
+        keys.append({"model": model, "against": against, "group": scenes.shift})
+    yield from _level_differences(curve, models, keys)
+    yield from _failure_differences(scenes, models, keys)
+
+
+def _level_differences(
+    curve: _Curve,
+    models: Ints,
+    keys: Sequence[Mapping[str, str]],
+) -> Iterator[ResultRow]:
+    """Yield at each level by how much one model of a pair is more accurate, and each model's rank.
+
+    keys: the key of each pair, in the order of `np.triu_indices`. Intervals hold for all pairs and
+    levels at once.
+    """
+    scenes = curve.scenes
+    count = len(models)
+    first, other = np.triu_indices(count, 1)
     accuracy = curve.accuracy[:, models]
     drawn = curve.replicates[:, :, models]
     values = accuracy[:, first] - accuracy[:, other]
@@ -539,7 +574,6 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     error = np.maximum(error, least)
     low = values - reach * error
     high = values + reach * error
-    count = len(models)
     for column, at in enumerate(scenes.ats):
         n = int(curve.images[column])
         for pair, key in enumerate(keys):
@@ -558,16 +592,27 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
         most_ahead[first, other] = high[column]
         most_ahead[other, first] = -low[column]
         ranks = trajectory_stats.model_ranks(least_ahead, most_ahead, accuracy[column])
-        for name, of_model in zip(called, ranks.tolist(), strict=True):
-            rank = stats.Estimate(*of_model)
+        for model, of_model in zip(models, ranks.tolist(), strict=True):
             yield estimate_row(
                 names.RANK,
-                rank,
-                model=name,
-                group=shift,
+                stats.Estimate(*of_model),
+                model=scenes.answered.models[model],
+                group=scenes.shift,
                 at=at,
                 n=count,
             )
+
+
+def _failure_differences(
+    scenes: Trajectories,
+    models: Ints,
+    keys: Sequence[Mapping[str, str]],
+) -> Iterator[ResultRow]:
+    """Yield how far the failure points of a pair's models are apart, with a test that swaps the two
+    models."""
+    first, other = np.triu_indices(len(models), 1)
+    seed = scenes.answered.seed
+    shift = scenes.shift
     runs_first, runs_last = scenes.runs
     scores = trajectory_stats.failure_scores(
         runs_first[:, models],
@@ -579,13 +624,11 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
     units = np.arange(len(apart))
     if scenes.units is not None:
         units = Units.of(scenes.units).of_image
-    # the models are swapped in all trajectories of a unit
-    count = units.max() + 1
-    swapped = np.zeros((count, len(keys)))
-    known_apart = np.nan_to_num(apart)
-    np.add.at(swapped, units, known_apart)
-    rng = stats.seeded_generator(answered.seed, "swaps", shift)
-    p = trajectory_stats.swap_test(swapped, rng)
+    # The models are swapped in all trajectories of a unit.
+    of_units = np.zeros((units.max() + 1, len(keys)))
+    np.add.at(of_units, units, np.nan_to_num(apart))
+    rng = stats.seeded_generator(seed, "swaps", shift)
+    p = trajectory_stats.swap_test(of_units, rng)
     adjusted = stats.holm_adjusted(p)
     for pair, key in enumerate(keys):
         difference = apart[:, pair]
@@ -593,18 +636,15 @@ def _compared(scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
         n = int(known.sum())
         mean = None
         if n:
-            rng = stats.seeded_generator(answered.seed, "failure difference", shift)
+            rng = stats.seeded_generator(seed, "failure difference", shift)
             mean = stats.mean_over_units(difference[known], units[known], rng)
-        of_test = {
-            "test": names.SWAPS,
-            "p": p[pair],
-            "q": adjusted[pair],
-        }
         yield estimate_row(
             names.FAILURE_DIFFERENCE,
             mean,
             n=n,
-            **of_test,
+            test=names.SWAPS,
+            p=p[pair],
+            q=adjusted[pair],
             **key,
         )
 

@@ -9,7 +9,7 @@ available is skipped with the reason.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -101,11 +101,15 @@ class _Side:
 
 @dataclass(frozen=True)
 class PreparedDistances(Request):
-    """The names of the feature models, and the opened source or the reason that it is not
-    available."""
+    """The names of the feature models, and what distances are measured to."""
 
     names: tuple[str, ...] = ()
-    opened: MeasuredAgainst | str = ""
+    source: SourceImages | None = None
+    """The images to measure against, if they are available."""
+    other: SourceImages | None = None
+    """Another split of the same source, if it has one."""
+    skipped: str = ""
+    """The reason that the source is not available."""
 
 
 def prepared_distances(
@@ -133,15 +137,18 @@ def prepared_distances(
     if not wanted:
         return PreparedDistances()
     try:
-        opened = open_against(subject, against)
+        source, *others = open_against(subject, against)
     except CounterfoilError as error:
         if against is not None:
             raise
-        return PreparedDistances(wanted, skipped_because(error))
-    source = opened.source
+        return PreparedDistances(wanted, skipped=skipped_because(error))
     if source.images.content == subject.parts[0].images.content:
-        return PreparedDistances(wanted, f"the images are those of {source.name} themselves")
-    return PreparedDistances(wanted, opened)
+        itself = f"the images are those of {source.name} themselves"
+        return PreparedDistances(wanted, skipped=itself)
+    other = None
+    if others:
+        other = others[0]
+    return PreparedDistances(wanted, source, other)
 
 
 def measure_distances(
@@ -153,16 +160,16 @@ def measure_distances(
     RunFailure if a model cannot be fetched or computed.
     """
     prepared = answered.request(PreparedDistances) or PreparedDistances()
-    opened = prepared.opened
+    source = prepared.source
     measured: list[Distances] = []
     rows: list[ResultRow] = []
     for name in prepared.names:
-        if isinstance(opened, str):
-            measured.append(Distances(name, skipped=opened))
+        if source is None:
+            measured.append(Distances(name, skipped=prepared.skipped))
             continue
         try:
             model = load_features(name, answered.subject, answered.asking.device)
-            distances, model_rows = _distances(answered, opened, model)
+            distances, model_rows = _distances(answered, source, prepared.other, model)
             measured.append(distances)
             rows += model_rows
         except UserError as error:
@@ -179,13 +186,13 @@ def skipped_because(error: CounterfoilError) -> str:
 
 def _distances(
     answered: AllAnswers,
-    opened: MeasuredAgainst,
+    opened: SourceImages,
+    other: SourceImages | None,
     model: FeatureModel,
 ) -> tuple[Distances, list[ResultRow]]:
     subject = answered.subject.without_computed()
     asking = answered.asking
-    opened_source = opened.source
-    source, decodable = _side_of(opened_source.images, model, asking)
+    source, decodable = _side_of(opened.images, model, asking)
     folder = subject.workplace / "embeddings"
     parts = [_features(part.images, model, folder, asking) for part in subject.parts]
     features = np.concatenate(parts)
@@ -197,9 +204,9 @@ def _distances(
         pin=model.pin,
         width=features.shape[1],
         scaled=model.scaled,
-        source=opened_source.name,
-        source_content=opened_source.images.content,
-        source_rows=opened_source.rows,
+        source=opened.name,
+        source_content=opened.images.content,
+        source_rows=opened.rows,
         subsets=feature_stats.SUBSETS,
         seed=answered.seed,
         unreadable=int(unreadable.sum()),
@@ -209,7 +216,7 @@ def _distances(
     of_classes: dict[tuple[int, ...], _Side] = {}
     for what, name, labels, in_set in _groups(subject):
         if labels not in of_classes:
-            of_labels = opened_source.of_classes(subject.classes, labels)
+            of_labels = opened.of_classes(subject.classes, labels)
             of_classes[labels] = source.only(of_labels[decodable])
         against = of_classes[labels]
         chosen = in_set & readable
@@ -223,22 +230,13 @@ def _distances(
         pairs.append((images, of_subject, chosen, against))
     # For scale, also measure the source against itself: its two splits, or two halves of its only
     # split.
-    if opened.other is not None:
-        name = f"{opened.other.name} against {opened_source.name}"
-        first, _ = _side_of(opened.other.images, model, asking)
+    if other is not None:
+        name = f"{other.name} against {opened.name}"
+        first, _ = _side_of(other.images, model, asking)
         another = source
     else:
-        name = f"two halves of {opened_source.name}"
-        # Images with equal features go to the same half.
-        contents = []
-        for of_image in source.features:
-            content = np.ascontiguousarray(of_image).tobytes()
-            contents.append(hashlib.sha256(content).hexdigest())
-        labels_of_source = opened_source.images.labels[decodable]
-        units = list(map(str, source.units))
-        halves = deal_halves(labels_of_source, 0, units, contents)
-        first = source.only(halves.discover)
-        another = source.only(halves.confirm)
+        name = f"two halves of {opened.name}"
+        first, another = _halves(source, opened.images.labels[decodable])
     images = ImageSet(
         "source",
         name,
@@ -256,6 +254,18 @@ def _distances(
         sets.append(compared)
         rows += set_rows
     return replace(distances, sets=tuple(sets)), rows
+
+
+def _halves(source: _Side, labels: Ints) -> tuple[_Side, _Side]:
+    """Return two halves of a source, as even over labels (n,) as they come. Images with equal
+    features go to the same half."""
+    contents = []
+    for of_image in source.features:
+        content = np.ascontiguousarray(of_image).tobytes()
+        contents.append(hashlib.sha256(content).hexdigest())
+    units = list(map(str, source.units))
+    halves = deal_halves(labels, 0, units, contents)
+    return source.only(halves.discover), source.only(halves.confirm)
 
 
 def _side_of(
@@ -296,33 +306,24 @@ def _features(
     return features
 
 
-# A set of images: its kind and name, its classes, and its rows, bool (n,).
-_Set = tuple[SetOfImages, str, tuple[int, ...], Bools]
+def _groups(subject: Subject) -> Iterator[tuple[SetOfImages, str, tuple[int, ...], Bools]]:
+    """Yield the image sets to compare: kind, name, labels of classes, and rows, bool (n,).
 
-
-def _groups(subject: Subject) -> list[_Set]:
-    """Return the image sets to compare.
-
-    If there are several groups, the whole dataset is the first set.
+    If the dataset has images in several groups, the whole dataset is the first set.
     """
-    of_groups: list[_Set] = []
-    of_dataset = np.zeros(len(subject.keys), bool)
-    labels: set[int] = set()
-    merged = 0
+    tops = [index for index, group in enumerate(subject.groups) if group.top]
     images = len(subject.parts[0].images)
-    for index, group in enumerate(subject.groups):
-        if not group.top:
-            continue
-        in_group = subject.shifts == index
-        of_groups.append(("group", group.name, group.class_labels, in_group))
-        if in_group[:images].any():
-            merged += 1
-            of_dataset |= in_group
-            labels |= set(group.class_labels)
-    if merged < 2:
-        return of_groups
-    every_label = tuple(sorted(labels))
-    return [("dataset", subject.name, every_label, of_dataset), *of_groups]
+    in_dataset = np.unique(subject.shifts[:images])
+    merged = np.intersect1d(tops, in_dataset)
+    if len(merged) > 1:
+        labels: set[int] = set()
+        for index in merged.tolist():
+            labels |= set(subject.groups[index].class_labels)
+        of_dataset = np.isin(subject.shifts, merged)
+        yield "dataset", subject.name, tuple(sorted(labels)), of_dataset
+    for index in tops:
+        group = subject.groups[index]
+        yield "group", group.name, group.class_labels, subject.shifts == index
 
 
 def _units(images: LabelledImages) -> Ints:
@@ -484,23 +485,15 @@ class SourceImages:
         return of_sets[self.images.labels]
 
 
-@dataclass(frozen=True)
-class MeasuredAgainst:
-    """The images to measure against, and another split of the same source, if it has one."""
-
-    source: SourceImages
-    other: SourceImages | None
-
-
-def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgainst:
-    """Return the validation split of a recipe's source as the dataset pins it, with the train
-    split; or `against`.
+def open_against(subject: Subject, against: str | Path | None) -> list[SourceImages]:
+    """Return the validation split of a recipe's source as the dataset pins it, and the train split,
+    as far as it has both; or `against`.
 
     Raise UserError for missing images, RunFailure if a network or a disk fails.
     """
     if against is not None:
         images = labelled_source(against, subject.classes)
-        return MeasuredAgainst(_source_images(images), None)
+        return [_source_images(images)]
     recipe = subject.recipe
     if recipe is None:
         raise refusal("unknown-source.against")
@@ -520,8 +513,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
             values = np.unique(conditions.values, axis=0)
             sets = ConditionLabels(conditions.names, values)
         opened.append(_source_images(images, sets))
-    source, *others = opened
-    return MeasuredAgainst(source, others[0] if others else None)
+    return opened
 
 
 def _source_images(images: LabelledImages, sets: ConditionLabels | None = None) -> SourceImages:

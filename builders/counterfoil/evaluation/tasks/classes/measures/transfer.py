@@ -51,23 +51,7 @@ def measure_transfer(
     readable = answered.answers.readable
     if not subject.judged.shifts:
         return (), []
-    # For each model, rule → (n,) the images on which it fails. A model with few ranked answers has
-    # fewer rules.
-    failed = []
-    for scores in answered.scored:
-        class_map = scores.class_map
-        predictions = scores.predictions
-        known_rules = names.RULES if ranks_enough(predictions, class_map) else (TOP1,)
-        of_model = {}
-        for rule in known_rules:
-            of_model[rule] = failed_answers(
-                rule,
-                predictions,
-                subject.labels,
-                subject.classes,
-                class_map,
-            )
-        failed.append(of_model)
+    failures_of = [_failures_by_rule(subject, scores) for scores in answered.scored]
     guessed = answered.near_chance.classes
     near = np.array([cls.id in guessed for cls in subject.classes])
     transfers: list[names.Transfer] = []
@@ -79,39 +63,14 @@ def measure_transfer(
         left_out = np.unique(labels[near[labels]])
         rows = rows[~near[labels]]
         judge = _judge(name, answered)
-        family = architecture_family(judge.architecture, name)
-        models = []
-        if not judge.places:
-            recorded = names.TransferModel(judge.recorded_name, family, names.JUDGE)
-            models.append(recorded)
-        for index, scores in enumerate(answered.scored):
-            classifier = scores.classifier
-            of_family = architecture_family(classifier.architecture, classifier.name)
-            relation: names.Relation = names.JUDGE
-            if index not in judge.places:
-                relation = _relation(scores, judge, answered)
-            model = names.TransferModel(classifier.name, of_family, relation)
-            models.append(model)
-        numbers += _rates(
-            answered,
-            judge,
-            failed,
-            None,
-            rows,
-        )
+        numbers += _rates(answered, judge, failures_of, None, rows)
         judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
         shifts = []
         for shift in judged_shifts:
             accepted = subject.shifts == shift.index
             of_shift = rows[accepted[rows]]
             if len(judged_shifts) > 1:  # with a single shift, the total is its row
-                numbers += _rates(
-                    answered,
-                    judge,
-                    failed,
-                    shift.index,
-                    of_shift,
-                )
+                numbers += _rates(answered, judge, failures_of, shift.index, of_shift)
             group = subject.groups[shift.index]
             facts = names.TransferShift(
                 name=group.name,
@@ -128,16 +87,34 @@ def measure_transfer(
         transfer = names.Transfer(
             judge=name,
             architecture=judge.architecture,
-            family=family,
+            family=architecture_family(judge.architecture, name),
             scored=bool(judge.places),
             captions=len(captions),
             images=len(rows),
             shifts=tuple(shifts),
-            models=tuple(models) if len(rows) else (),
+            models=_related_models(answered, judge) if len(rows) else (),
             classes_near_chance=tuple(left_out_names),
         )
         transfers.append(transfer)
     return tuple(transfers), numbers
+
+
+def _failures_by_rule(subject: Subject, scores: Scored) -> dict[str, Bools]:
+    """Return rule → the images on which a model fails, (n,). A model with few ranked answers has
+    fewer rules."""
+    class_map = scores.class_map
+    predictions = scores.predictions
+    known_rules = names.RULES if ranks_enough(predictions, class_map) else (TOP1,)
+    failed = {}
+    for rule in known_rules:
+        failed[rule] = failed_answers(
+            rule,
+            predictions,
+            subject.labels,
+            subject.classes,
+            class_map,
+        )
+    return failed
 
 
 def _judge(name: str, answered: AllAnswers) -> _Judge:
@@ -163,24 +140,32 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     )
 
 
-def _relation(
-    scored: Scored,
-    judge: _Judge,
-    answered: AllAnswers,
-) -> names.Relation:
-    model = scored.classifier
+def _related_models(answered: AllAnswers, judge: _Judge) -> tuple[names.TransferModel, ...]:
+    """Return the scored models and their relations to a judge, which comes first if it is not
+    scored."""
+    models = []
     sizes: tuple[int | None, int | None] = None, None
     if judge.places:
         itself = answered.scored[min(judge.places)].classifier
         sizes = itself.param_count, itself.num_classes
-    return relation_of(
-        model.architecture,
-        model.sha256,
-        (model.param_count, model.num_classes),
-        judge.architecture,
-        judge.sha256,
-        sizes,
-    )
+    else:
+        family = architecture_family(judge.architecture, judge.name)
+        models.append(names.TransferModel(judge.recorded_name, family, names.JUDGE))
+    for index, scores in enumerate(answered.scored):
+        classifier = scores.classifier
+        family = architecture_family(classifier.architecture, classifier.name)
+        relation: names.Relation = names.JUDGE
+        if index not in judge.places:
+            relation = relation_of(
+                classifier.architecture,
+                classifier.sha256,
+                (classifier.param_count, classifier.num_classes),
+                judge.architecture,
+                judge.sha256,
+                sizes,
+            )
+        models.append(names.TransferModel(classifier.name, family, relation))
+    return tuple(models)
 
 
 def relation_of(
@@ -249,20 +234,31 @@ def _rates(
         if in_question and shift.rule.failure not in (TOP3, *PARENTS):
             constructed = (TOP1,)
     key = {"group": group, "against": judge.name}
-    of_images = {"n": len(rows), "units": len(captions)}
     result_rows: list[ResultRow] = []
 
-    def add(rate: Estimate | float, base_rate: float | None, note: str) -> None:
-        of_model = estimate_row(names.TRANSFER, rate, note=note, **of_images, **key)
-        on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **key)
-        result_rows.extend((of_model, on_base))
+    def add(
+        model: str,
+        rule: str,
+        rate: Estimate | float,
+        base_rate: float | None,
+        note: str = "",
+    ) -> None:
+        of_model = {"model": model, "at": rule, **key}
+        of_rate = estimate_row(
+            names.TRANSFER,
+            rate,
+            n=len(rows),
+            units=len(captions),
+            note=note,
+            **of_model,
+        )
+        on_base = estimate_row(names.ON_BASE, base_rate, n=len(base), **of_model)
+        result_rows.extend((of_rate, on_base))
 
     if not judge.places:
         # A judge that is not scored here is shown as recorded: wrong about each of these images.
-        key["model"] = judge.recorded_name
         for rule in constructed:
-            key["at"] = rule
-            add(1.0, None, names.BY_CONSTRUCTION)
+            add(judge.recorded_name, rule, 1.0, None, names.BY_CONSTRUCTION)
     for rule in names.RULES:
         able = []
         of_models = []
@@ -277,6 +273,7 @@ def _rates(
         estimates = clustered_rates(counts, images)
         base_rates = _matched(subject, base, failed, mixture)
         others = {}
+        # The groups of the other images, beside the dataset's.
         for part in subject.stored_parts[1:]:
             for other in range(part.first, part.first + len(part.images.group_names)):
                 of_group = answered.rows_of_labels(other, labels)
@@ -284,17 +281,17 @@ def _rates(
                 if rates is not None:
                     others[subject.groups[other].name] = rates
         for column, index in enumerate(able):
-            key["model"] = answered.models[index]
-            key["at"] = rule
+            model = answered.models[index]
             base_rate = None if base_rates is None else float(base_rates[column])
             if rule in constructed and index in judge.places:
                 # The judge's own rate is fixed by construction: it is not an estimate.
-                add(estimates[column].value, base_rate, names.BY_CONSTRUCTION)
+                add(model, rule, estimates[column].value, base_rate, names.BY_CONSTRUCTION)
             else:
-                add(estimates[column], base_rate, "")
+                add(model, rule, estimates[column], base_rate)
             for name, rates in others.items():
-                key["at"] = f"{rule} {name}"
-                result_rows.append(estimate_row(names.BESIDE, float(rates[column]), **key))
+                rate = float(rates[column])
+                at = f"{rule} {name}"
+                result_rows.append(estimate_row(names.BESIDE, rate, model=model, at=at, **key))
     return result_rows
 
 
