@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
 _MEASURED = ("contrast", "black", "white", SOURCE_SIMILARITY)
-_TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64, np.float32, bool)
+# Arrays of `ShiftScores`.
+_ARRAYS = {
+    "scores": np.float32,
+    "object_scores": np.float32,
+    "object_thresholds": np.float32,
+    "has_image": bool,
+    "labels": np.int64,
+    "indices": np.int64,
+    "shards": np.int64,
+    "contrast": np.float32,
+    "visible": bool,
+}
 # Round steps, so that thresholds read like those of Vendrow 2023, Table 1, and at most as many as a
 # slider can show.
 _STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01)
@@ -123,36 +134,36 @@ def scores_of(
     names: Collection[str],
 ) -> tuple[ShiftScores, ...]:
     """Return the scores of the named shifts, in the recipe's order, without reading an image."""
-    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
-    failed = dict.fromkeys(names, 0)
-    screened = {shift.name for shift in recipe.all_shifts() if has_threshold(shift)}
     form = TableForm.of(recipe)
     measured = [name for name in _MEASURED if name in form.added]
     answered: dict[str, None] = {}
     for rule in recipe.asking_rules:
         measured += rule.columns()
         answered |= dict.fromkeys(rule.limits())
-    rules = {}
-    limits = {}  # the most black and white, and the least similarity of an edit and its row
-    for shift in recipe.all_shifts():
-        rules[shift.name] = [rule for rule in shift.keep if isinstance(rule, AskingRule)]
-        limits[shift.name] = [_limit(shift, name) for name in ("black", "white", "similarity")]
     needed = [*_COLUMNS, *dict.fromkeys(measured)]
-    for at, receipt in enumerate(receipts):
-        if rows.keys().isdisjoint(receipt.counts):
+    shifts = {shift.name: shift for shift in recipe.all_shifts() if shift.name in names}
+    asking = {}
+    limits = {}  # the most black and white, and the least similarity of an edit and its row
+    columns: dict[str, dict[str, list[Any]]] = {}
+    answers: dict[str, dict[str, list[float]]] = {}
+    for name, shift in shifts.items():
+        asking[name] = [rule for rule in shift.keep if isinstance(rule, AskingRule)]
+        limits[name] = [_limit(shift, key) for key in ("black", "white", "similarity")]
+        columns[name] = {array: [] for array in _ARRAYS}
+        answers[name] = {column: [] for column in answered}
+    failed = dict.fromkeys(shifts, 0)
+    for shard, receipt in enumerate(receipts):
+        if shifts.keys().isdisjoint(receipt.counts):
             continue
         for row in read_shard(directory, receipt, needed, "candidates", form):
             name = row["shift"]
-            if name not in rows:
+            if name not in shifts:
                 continue
-            label = row["label"]
-            index = row["index"]
-            object_score = row["object_score"]
-            score = row["shift_score"] if name in screened else np.inf
-            if object_score is None or score is None:
+            score = row["shift_score"] if has_threshold(shifts[name]) else np.inf
+            if row["object_score"] is None or score is None:
                 failed[name] += 1
                 continue
-            if not 0 <= label < len(recipe.classes) or index < 0:
+            if not 0 <= row["label"] < len(recipe.classes) or row["index"] < 0:
                 raise RunFailure(
                     f"{directory / receipt.path}: a candidate has a label that the recipe does not",
                     VERIFY,
@@ -160,45 +171,39 @@ def scores_of(
             least = row["object_threshold"]
             if least is None:
                 least = -1.0
-            reason = row["reason"]
-            kept = reason == ACCEPTED or keeps_image(reason, recipe.screen.keep_rejected)
             contrast = row.get("contrast")
             if contrast is None:
                 contrast = np.nan
+            reason = row["reason"]
+            kept = reason == ACCEPTED or keeps_image(reason, recipe.screen.keep_rejected)
             # A candidate passes the rules that ask models if none of them drops it.
             verdict = Verdict(row, {})
-            confirmed = all(rule.dropped([verdict]) == [None] for rule in rules[name])
-            values = (
-                score,
-                object_score,
-                least,
-                kept,
-                label,
-                index,
-                at,
-                contrast,
-                confirmed and _is_visible(row, *limits[name]),
-                *(_answer(row[column]) for column in answered),
-            )
-            rows[name].append(values)
+            confirmed = all(rule.dropped([verdict]) == [None] for rule in asking[name])
+            of_shift = columns[name]
+            of_shift["scores"].append(score)
+            of_shift["object_scores"].append(row["object_score"])
+            of_shift["object_thresholds"].append(least)
+            of_shift["has_image"].append(kept)
+            of_shift["labels"].append(row["label"])
+            of_shift["indices"].append(row["index"])
+            of_shift["shards"].append(shard)
+            of_shift["contrast"].append(contrast)
+            of_shift["visible"].append(confirmed and _is_visible(row, *limits[name]))
+            for column, values in answers[name].items():
+                values.append(_answer(row[column]))
     scores = []
-    for shift in recipe.all_shifts():
-        if shift.name not in rows:
-            continue
-        shift_rows = sorted(rows[shift.name], key=lambda row: (row[0], row[4], row[5]))
-        types = (*_TYPES, *(np.float32 for _ in answered))
-        columns = list(zip(*shift_rows, strict=True)) or [()] * len(types)
-        every = list(map(np.array, columns, types))
-        *arrays, contrasts, passing = every[: len(_TYPES)]
-        if not contrasts.size or np.isnan(contrasts).any():
-            contrasts = None
+    for name, shift in shifts.items():
+        arrays = {array: np.array(columns[name][array], kind) for array, kind in _ARRAYS.items()}
+        order = np.lexsort((arrays["indices"], arrays["labels"], arrays["scores"]))
+        arrays = {array: values[order] for array, values in arrays.items()}
+        contrast = arrays.pop("contrast")
+        if not contrast.size or np.isnan(contrast).any():
+            contrast = None
+        known = {}
+        for column, values in answers[name].items():
+            known[column] = np.array(values, np.float32)[order]
         of_shift = ShiftScores(
-            shift,
-            *arrays,
-            contrast=contrasts,
-            visible=passing,
-            answers=dict(zip(answered, every[len(_TYPES) :], strict=True)),
-            failed=failed[shift.name],
+            shift, **arrays, contrast=contrast, answers=known, failed=failed[name]
         )
         scores.append(of_shift)
     return tuple(scores)
@@ -264,7 +269,6 @@ class ObjectGroup:
     per class can set their thresholds.
     """
 
-    index: int
     caption: str
     units: tuple[int, ...]
     objects: tuple[ObjectScores, ...]
@@ -283,7 +287,7 @@ def object_groups(
         key = (shift.object_caption, json.dumps(spec, sort_keys=True))
         members.setdefault(key, []).append(unit)
     groups = []
-    for index, ((caption, _), units) in enumerate(members.items()):
+    for (caption, _), units in members.items():
         of_units = [scores[unit] for unit in units]
         sizes = [each.scores.size for each in of_units]
         unit_of_row = np.repeat(units, sizes)
@@ -307,7 +311,7 @@ def object_groups(
                 has_image=kept[rows],
             )
             objects.append(of_class)
-        groups.append(ObjectGroup(index, caption, tuple(units), tuple(objects)))
+        groups.append(ObjectGroup(caption, tuple(units), tuple(objects)))
     return tuple(groups)
 
 
