@@ -293,7 +293,8 @@ def _page_data(
         rows = _rows(scores)
         for unit in scored.shown:
             if scores[unit].contrast is not None:
-                contrasts.append({"unit": unit, **_contrast(scored.recipe, scores[unit])})
+                slider = _contrast(scored.recipe, scores[unit])
+                contrasts.append({"unit": unit, **slider})
     sizes = [score.scores.size for score in scores]
     first_rows = [0, *itertools.accumulate(sizes)]
     picture_data = []
@@ -536,12 +537,18 @@ def calibrate(given: CalibrateOptions) -> Calibration:
     if given.page is None:
         write_index(directory)
     cuts = tuple(_cut(scores[unit]) for unit in with_slider)
-    layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
+    layer = {}
+    for cut in cuts:
+        if cut.threshold is not None:
+            layer[cut.shift] = {"threshold": cut.threshold}
     text = layer_text({"prompts": {"shifts": layer}}, recipe)
     return Calibration(directory, page_path, cuts, len(scored.shown), text, doubts)
 
 
-def _selected(recipe: Recipe, requested: Sequence[str] | None) -> list[str]:
+def _selected(
+    recipe: Recipe,
+    requested: Sequence[str] | None,
+) -> list[str]:
     """Return the requested shifts, by default all screened ones. Raise UserError if one is not
     screened."""
     screened = [shift.name for shift in recipe.all_shifts() if has_threshold(shift)]

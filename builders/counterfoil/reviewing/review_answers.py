@@ -117,10 +117,11 @@ def selection_of(
             results[task] = _task_result(of_shift)
         if any(results.values()):
             shifts.append(ShiftSelected(shift, results["class"], results["shift"]))
-    selected_images = {}
+    selected_images: dict[ReviewTask, dict[str, Selected]] = {}
     for task, of_task in answers.items():
-        counts = {image.key: Selected(len(by), sum(by.values())) for image, by in of_task.items()}
-        selected_images[task] = counts
+        selected_images[task] = {}
+        for image, by in of_task.items():
+            selected_images[task][image.key] = Selected(len(by), sum(by.values()))
     return Selection(
         content=questions.content,
         confidence=CONFIDENCE,

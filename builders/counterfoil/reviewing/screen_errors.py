@@ -95,11 +95,12 @@ def screened_images(dataset: SoundDataset) -> list[ScreenedImage]:
                 verdicts.append(verdict_of(row, thresholds, added))
             dropped_by: list[set[str]] = [set() for _ in rows]
             for rule in shift.keep:
-                reasons: Sequence[str | None] = rule.dropped(verdicts)
+                reasons: Sequence[str | None]
                 if rule.judges():
-                    reasons = [
-                        row["reason"] if row["reason"] in rule.reasons else None for row in rows
-                    ]
+                    given = {reason: reason for reason in rule.reasons}
+                    reasons = [given.get(row["reason"]) for row in rows]
+                else:
+                    reasons = rule.dropped(verdicts)
                 for dropped, reason in zip(dropped_by, reasons, strict=True):
                     if reason is not None:
                         dropped.add(names[type(rule)])
@@ -146,7 +147,11 @@ def screen_errors(strata: Sequence[Stratum]) -> ScreenErrors:
     kept_right = _right_share(kept)
     false_accepts = None
     if kept_right is not None:
-        false_accepts = CheckedShare(1 - kept_right.value, 1 - kept_right.high, 1 - kept_right.low)
+        false_accepts = CheckedShare(
+            value=1 - kept_right.value,
+            low=1 - kept_right.high,
+            high=1 - kept_right.low,
+        )
     amounts = []
     for share, images in ((_right_share(dropped), dropped_images), (kept_right, kept_images)):
         if share is not None:

@@ -203,7 +203,11 @@ def scores_of(
         for column, values in answers[name].items():
             known[column] = np.array(values, np.float32)[order]
         of_shift = ShiftScores(
-            shift, **arrays, contrast=contrast, answers=known, failed=failed[name]
+            shift,
+            **arrays,
+            contrast=contrast,
+            answers=known,
+            failed=failed[name],
         )
         scores.append(of_shift)
     return tuple(scores)
