@@ -219,9 +219,9 @@ def compare_heads(
     lam: float | None = None,
 ) -> GainDifference:
     """Return `difference_of_gains` against a control, with the counts of units ahead and behind."""
-    difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
-    _, of_unit = np.unique(units, return_inverse=True)
     more = right_a - right_b.astype(np.float64)
+    difference = mean_over_units(more, units, seeded_generator(seed, f"{name} {against}"))
+    _, of_unit = np.unique(units, return_inverse=True)
     by_unit = np.round(np.bincount(of_unit.ravel(), more), 9)
     ahead = int((by_unit > 0).sum())
     behind = int((by_unit < 0).sum())
@@ -274,9 +274,6 @@ def judge_gains(
         elif difference.side == 0:
             many.append(name)
 
-    def each(names: Sequence[str]) -> str:
-        return _named_differences(names, against)
-
     loses = everywhere is not None and everywhere.side < 0
     elsewhere = ""
     if loses:
@@ -293,13 +290,13 @@ def judge_gains(
     if losses:
         sentences.append(capitalised(losses))
     if behind:
-        sentences.append(f"It gains less than {each(behind)}.")
+        sentences.append(f"It gains less than {_named_differences(behind, against)}.")
     if many:
-        sentences.append(f"No difference is shown from {each(many)}.")
+        sentences.append(f"No difference is shown from {_named_differences(many, against)}.")
     if few:
-        fewer = f"fewer than {FEWEST_UNITS}"
         sentences.append(
-            f"Too few {failures} have different answers ({fewer}) to compare it with {each(few)}."
+            f"Too few {failures} have different answers (fewer than {FEWEST_UNITS}) to compare it"
+            f" with {_named_differences(few, against)}."
         )
     sentences += notes
     if test is not None:

@@ -242,8 +242,8 @@ def review_answers(given: AnswersOptions) -> Review:
                 continue
             class_id = questions.classes[image.label]
             frequency = f"{answer.selected / answer.shown:.6g}"
-            counted = (answer.shown, answer.selected, frequency)
-            values = (task, image.key, image.shift, class_id, *counted)
+            shown = answer.shown
+            values = (task, image.key, image.shift, class_id, shown, answer.selected, frequency)
             rows.append(dict(zip(_COLUMNS, values, strict=True)))
     tables = {TABLE: csv_text(rows, _COLUMNS).encode()}
     errors: tuple[RuleErrors, ...] = ()

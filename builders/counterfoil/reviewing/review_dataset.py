@@ -49,9 +49,8 @@ from counterfoil.reviewing.grids import (
     accepted_images,
     choose_images,
     class_grids,
-    control_id,
     draw_screened,
-    image_id,
+    known_ids,
     random_rank,
     shift_grids,
 )
@@ -93,13 +92,9 @@ def page_of_review(
     """Return the page: equal datasets and settings give equal bytes. pictures: data URIs. preview:
     the sentence of a preview, or empty.
     """
-    ids: dict[ShownPicture, str] = {}
-    for picture in pictures:
-        if isinstance(picture, CandidateImage):
-            ids[picture] = image_id(content, picture)
-        else:
-            cls = recipe.classes[picture.label]
-            ids[picture] = control_id(content, cls.id, picture.number)
+    images = [picture for picture in pictures if isinstance(picture, CandidateImage)]
+    known = known_ids(content, images, recipe.classes)
+    ids = {picture: id for id, picture in known.items()}
     class_questions = {cls.id: asked_of_class(cls) for cls in recipe.classes}
     shift_questions = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
     shown: list[dict[str, Any]] = []

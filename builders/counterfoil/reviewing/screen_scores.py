@@ -193,24 +193,32 @@ def scores_of(
                 values.append(_answer(row[column]))
     scores = []
     for name, shift in shifts.items():
-        arrays = {array: np.array(columns[name][array], kind) for array, kind in _ARRAYS.items()}
-        order = np.lexsort((arrays["indices"], arrays["labels"], arrays["scores"]))
-        arrays = {array: values[order] for array, values in arrays.items()}
-        contrast = arrays.pop("contrast")
-        if not contrast.size or np.isnan(contrast).any():
-            contrast = None
-        known = {}
-        for column, values in answers[name].items():
-            known[column] = np.array(values, np.float32)[order]
-        of_shift = ShiftScores(
-            shift,
-            **arrays,
-            contrast=contrast,
-            answers=known,
-            failed=failed[name],
-        )
-        scores.append(of_shift)
+        scores.append(_sorted_scores(shift, columns[name], answers[name], failed[name]))
     return tuple(scores)
+
+
+def _sorted_scores(
+    shift: Shift,
+    columns: Mapping[str, Sequence[Any]],
+    answers: Mapping[str, Sequence[float]],
+    failed: int,
+) -> ShiftScores:
+    arrays = {array: np.array(columns[array], kind) for array, kind in _ARRAYS.items()}
+    order = np.lexsort((arrays["indices"], arrays["labels"], arrays["scores"]))
+    arrays = {array: values[order] for array, values in arrays.items()}
+    contrast = arrays.pop("contrast")
+    if not contrast.size or np.isnan(contrast).any():
+        contrast = None
+    known = {}
+    for column, values in answers.items():
+        known[column] = np.array(values, np.float32)[order]
+    return ShiftScores(
+        shift,
+        **arrays,
+        contrast=contrast,
+        answers=known,
+        failed=failed,
+    )
 
 
 def _is_visible(
