@@ -92,12 +92,9 @@ class Picture:
     uri: str
 
 
-def choose_pictures(scored: ScoredShifts) -> list[tuple[int, int]]:
-    """Choose candidates whose pictures go beside the sliders of shifts, contrasts and classes, and
-    beside the answers of models.
-
-    Return in order the index of each one's shift, and its rank there.
-    """
+def choose_pictures(scored: ScoredShifts) -> set[tuple[int, int]]:
+    """Return the candidates whose pictures go beside the sliders of shifts, contrasts and classes,
+    and beside the answers of models: the index of the shift's scores, and the rank there."""
     scores = scored.scores
     objects = [class_scores for group in scored.shown_groups for class_scores in group.objects]
     answers: list[tuple[int, np.ndarray]] = []
@@ -133,20 +130,18 @@ def choose_pictures(scored: ScoredShifts) -> list[tuple[int, int]]:
         units = class_scores.units[indices].tolist()
         ranks = class_scores.ranks[indices].tolist()
         chosen |= set(zip(units, ranks, strict=True))
-    return sorted(chosen)
+    return chosen
 
 
 def read_pictures(
     directory: Path,
     receipts: Sequence[Receipt],
     scored: ScoredShifts,
-    chosen: Sequence[tuple[int, int]],
 ) -> list[Picture]:
-    """Return the pictures of chosen candidates, by shift and ascending score. A candidate without
-    an image has none."""
+    """Return the pictures that `choose_pictures` chooses, by shift and ascending score."""
     classes = scored.recipe.classes
     wanted: dict[int, dict[str, tuple[int, int]]] = {}
-    for unit, rank in chosen:
+    for unit, rank in choose_pictures(scored):
         score = scored.scores[unit]
         cls = classes[score.labels[rank]]
         key = sample_key(score.shift.name, cls.id, int(score.indices[rank]))
@@ -532,7 +527,7 @@ def calibrate(given: CalibrateOptions) -> Calibration:
         exact=exact,
         preview=preview_sentence(preview_images(recipe, receipts)),
     )
-    pictures = read_pictures(directory, receipts, scored, choose_pictures(scored))
+    pictures = read_pictures(directory, receipts, scored)
     write_atomically(page_path, calibration_page(scored, pictures).encode())
     if given.page is None:
         write_index(directory)

@@ -148,7 +148,7 @@ def scores_of(
     answers: dict[str, dict[str, list[float]]] = {}
     for name, shift in shifts.items():
         asking[name] = [rule for rule in shift.keep if isinstance(rule, AskingRule)]
-        limits[name] = [_limit(shift, key) for key in ("black", "white", "similarity")]
+        limits[name] = {key: _limit(shift, key) for key in ("black", "white", "similarity")}
         columns[name] = {array: [] for array in _ARRAYS}
         answers[name] = {column: [] for column in answered}
     failed = dict.fromkeys(shifts, 0)
@@ -179,16 +179,19 @@ def scores_of(
             # A candidate passes the rules that ask models if none of them drops it.
             verdict = Verdict(row, {})
             confirmed = all(rule.dropped([verdict]) == [None] for rule in asking[name])
-            of_shift = columns[name]
-            of_shift["scores"].append(score)
-            of_shift["object_scores"].append(row["object_score"])
-            of_shift["object_thresholds"].append(least)
-            of_shift["has_image"].append(kept)
-            of_shift["labels"].append(row["label"])
-            of_shift["indices"].append(row["index"])
-            of_shift["shards"].append(shard)
-            of_shift["contrast"].append(contrast)
-            of_shift["visible"].append(confirmed and _is_visible(row, *limits[name]))
+            values = {
+                "scores": score,
+                "object_scores": row["object_score"],
+                "object_thresholds": least,
+                "has_image": kept,
+                "labels": row["label"],
+                "indices": row["index"],
+                "shards": shard,
+                "contrast": contrast,
+                "visible": confirmed and _is_visible(row, limits[name]),
+            }
+            for array, value in values.items():
+                columns[name][array].append(value)
             for column, values in answers[name].items():
                 values.append(_answer(row[column]))
     scores = []
@@ -223,17 +226,17 @@ def _sorted_scores(
 
 def _is_visible(
     row: Mapping[str, Any],
-    most_black: float | None,
-    most_white: float | None,
-    least_similar: float | None,
+    limits: Mapping[str, float | None],
 ) -> bool:
-    for name, most in (("black", most_black), ("white", most_white)):
+    for name in ("black", "white"):
+        most = limits[name]
         if most is not None and not (row.get(name) or 0.0) <= np.float32(most):
             return False
     similarity = row.get(SOURCE_SIMILARITY)
-    if similarity is None or least_similar is None:
+    least = limits["similarity"]
+    if similarity is None or least is None:
         return True
-    return not similarity < np.float32(least_similar)
+    return not similarity < np.float32(least)
 
 
 def _answer(value: Any) -> float:
