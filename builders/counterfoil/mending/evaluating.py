@@ -219,10 +219,9 @@ def compare_heads(
     lam: float | None = None,
 ) -> GainDifference:
     """Return `difference_of_gains` against a control, with the counts of units ahead and behind."""
-    salt = f"{name} {against}"
-    difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=salt)
-    _, of_unit = np.unique(units, return_inverse=True)
     more = right_a - right_b.astype(np.float64)
+    difference = mean_over_units(more, units, seeded_generator(seed, f"{name} {against}"))
+    _, of_unit = np.unique(units, return_inverse=True)
     by_unit = np.round(np.bincount(of_unit.ravel(), more), 9)
     ahead = int((by_unit > 0).sum())
     behind = int((by_unit < 0).sum())
@@ -264,58 +263,26 @@ def judge_gains(
     or "".
     """
     failures, every = rows_are
-    equal = set().union(*controls)
-    beaten = []
     behind = []
     few = []
     many = []
     for name, difference in against.items():
-        if difference.side > 0:
-            beaten.append(name)
-        elif difference.side < 0:
+        if difference.side < 0:
             behind.append(name)
-        elif difference.too_few:
+        elif difference.side == 0 and difference.too_few:
             few.append(name)
-        else:
+        elif difference.side == 0:
             many.append(name)
-    sentences = []
-
-    def each(names: Sequence[str]) -> str:
-        texts = [f"{name} ({_difference(against[name])})" for name in names]
-        return format_list(texts, len(texts))
 
     loses = everywhere is not None and everywhere.side < 0
-    where = "elsewhere" if loses else "in places"
-    elsewhere = f" on {failures} and loses {where}" if loses or losses else ""
-    beats = set(beaten).issuperset
-    retrained = beats(against.keys() - equal)
-    outcome: Helped = "not shown to help"
-    if not against:
-        outcome = "not known"
-        sentences.append(
-            "It is not known whether this helped: there is no control to compare with."
-        )
-    elif len(beaten) == len(against) and equal:
-        outcome = HELPS
-        sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {each(beaten)}.")
-    elif retrained and any(map(beats, controls)):
-        outcome = "helps in part"
-        sentences.append(
-            f"It helps in part{elsewhere}: on {failures} it gains more than {each(beaten)}."
-        )
-    elif beaten:
-        but = "but not more than the head retrained alone"
-        if retrained and equal:
-            but = "but not more than as many other images at the same λ"
-        elif retrained:
-            but = "but so does any head that changes more"
-        sentences.append(
-            f"It is not shown to help: on {failures} it gains more than {each(beaten)}, {but}."
-        )
-    else:
-        sentences.append(f"It is not shown to help: on {failures} it gains more than no control.")
+    elsewhere = ""
     if loses:
-        assert everywhere is not None
+        elsewhere = f" on {failures} and loses elsewhere"
+    elif losses:
+        elsewhere = f" on {failures} and loses in places"
+    outcome, sentence = _compared_with_controls(against, controls, failures, elsewhere)
+    sentences = [sentence]
+    if everywhere is not None and loses:
         sentences.append(
             f"On all rows of {every} it is right less often than the head retrained alone:"
             f" {_difference(everywhere)}."
@@ -323,13 +290,13 @@ def judge_gains(
     if losses:
         sentences.append(capitalised(losses))
     if behind:
-        sentences.append(f"It gains less than {each(behind)}.")
+        sentences.append(f"It gains less than {_named_differences(behind, against)}.")
     if many:
-        sentences.append(f"No difference is shown from {each(many)}.")
+        sentences.append(f"No difference is shown from {_named_differences(many, against)}.")
     if few:
-        fewer = f"fewer than {FEWEST_UNITS}"
         sentences.append(
-            f"Too few {failures} have different answers ({fewer}) to compare it with {each(few)}."
+            f"Too few {failures} have different answers (fewer than {FEWEST_UNITS}) to compare it"
+            f" with {_named_differences(few, against)}."
         )
     sentences += notes
     if test is not None:
@@ -338,6 +305,44 @@ def judge_gains(
     if loses and outcome in (HELPS, "helps in part"):
         outcome = "loses elsewhere"
     return outcome, " ".join(sentences)
+
+
+def _compared_with_controls(
+    against: Mapping[str, GainDifference],
+    controls: Sequence[Collection[str]],
+    failures: str,
+    elsewhere: str,
+) -> tuple[Helped, str]:
+    """Return the outcome by controls alone, and its sentence. elsewhere: the words for a loss."""
+    if not against:
+        return (
+            "not known",
+            "It is not known whether this helped: there is no control to compare with.",
+        )
+    beaten = [name for name, difference in against.items() if difference.side > 0]
+    if not beaten:
+        return (
+            "not shown to help",
+            f"It is not shown to help: on {failures} it gains more than no control.",
+        )
+    equal = set().union(*controls)
+    beats_retrained = (against.keys() - equal).issubset(beaten)
+    gains = f"on {failures} it gains more than {_named_differences(beaten, against)}"
+    if len(beaten) == len(against) and equal:
+        return HELPS, f"It helps{elsewhere}: {gains}."
+    if beats_retrained and any(set(names).issubset(beaten) for names in controls):
+        return "helps in part", f"It helps in part{elsewhere}: {gains}."
+    but = "not more than the head retrained alone"
+    if beats_retrained and equal:
+        but = "not more than as many other images at the same λ"
+    elif beats_retrained:
+        but = "so does any head that changes more"
+    return "not shown to help", f"It is not shown to help: {gains}, but {but}."
+
+
+def _named_differences(names: Sequence[str], against: Mapping[str, GainDifference]) -> str:
+    texts = [f"{name} ({_difference(against[name])})" for name in names]
+    return format_list(texts, len(texts))
 
 
 def _difference(gain: GainDifference) -> str:
@@ -604,10 +609,8 @@ def judge_variant(
             if gain.against != RETRAINED:
                 kind = gain.against.removesuffix(SAME_LAMBDA)
                 controls.setdefault(kind, []).append(words)
-    everywhere = None
-    for comparison in comparisons:
-        if comparison.set == every and comparison.against == RETRAINED:
-            everywhere = comparison
+    of_every = [comparison for comparison in comparisons if comparison.set == every]
+    everywhere = next((gain for gain in of_every if gain.against == RETRAINED), None)
     if at_zero:
         they = "their own λ these controls are"
         if len(at_zero) == 1:

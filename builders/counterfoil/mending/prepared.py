@@ -112,8 +112,6 @@ def mend_source(
     """Open the images of a recipe for mending. pools: splits that images are chosen from. Raise
     UserError for a recipe that mending cannot use."""
     recipe = resolve_classes(load_recipe(on, overrides))
-    if per_class is not None and per_class < 1:
-        raise UserError(f"--per-class: found {per_class}, expected 1 or more")
     if recipe.source.conditions is not None:
         raise UserError(
             f"recipe {recipe.name}: its images may have several conditions, but mending needs one"
@@ -329,7 +327,7 @@ def refuse_mined_on_judges(
     problems: list[str] = []
     notes: list[str] = []
     for called, mined in learned:
-        (name,) = shown_names([called]).values()
+        name = shown_names([called])[called]
         for record in mined:
             on = _mined_on(record)
             if not on:
@@ -338,30 +336,32 @@ def refuse_mined_on_judges(
                     " are tested here."
                 )
             for content, images in on:
-                if content not in test and content not in audited:
+                if content in test:
+                    problems.append(
+                        f"{called} was mined on {test[content]}, which is the test here"
+                    )
+                elif content not in audited:
                     rows = images if isinstance(images, str) else "rows without a name"
                     notes.append(
                         f"{name} was mined on {rows}, and no images tested here have that content."
                         " They share no row unless they are the same images under another list of"
                         " classes or another revision."
                     )
-                if content in test:
-                    problems.append(
-                        f"{called} was mined on {test[content]}, which is the test here"
-                    )
-                if content in audited and not test and confirm_chose(mined, audited):
+                if content not in audited:
+                    continue
+                if not test and confirm_chose(mined, audited):
                     problems.append(
                         f"{called} comes from findings that the confirm half of {audited[content]}"
                         " confirmed, and"
                         " there is no test split: the same rows would choose and test it"
                     )
                 half = record.get("discover_sha256")
-                if content in audited and not isinstance(half, str):
+                if not isinstance(half, str):
                     problems.append(
                         f"{called} was mined on {audited[content]} but does not say on which half:"
                         " rows that found its contexts may also test them; mine and build it again"
                     )
-                elif content in audited and half != discover_sha256:
+                elif half != discover_sha256:
                     problems.append(
                         f"{called} was mined on other rows of {audited[content]} than the discover"
                         " half here: rows that found its contexts would also test them"
@@ -532,10 +532,19 @@ def prepare_inputs(
     raise_together(problems)
     variants = (*images, *others)
     contexts: dict[tuple[int, str], Context] = {}
+    learned: list[LabelledImages | None] = [source.train]
     for variant in itertools.chain(variants, *own_variants.values()):
-        if variant.role == "mended" and variant.debug is not None:
-            for context in variant.debug.contexts:
+        debug = variant.debug
+        if debug is None:
+            continue
+        learned += [debug.images, debug.edited]
+        if variant.role == "mended":
+            for context in debug.contexts:
                 contexts.setdefault((context.label, context.caption), context)
+    pixels: dict[str, tuple[str | None, ...]] = {}
+    for labelled in (*learned, *audited, source.test):
+        if labelled is not None and labelled.content not in pixels:
+            pixels[labelled.content] = pixels_of(labelled)
     prepared = Prepared(
         source=source,
         settings=settings,
@@ -544,17 +553,9 @@ def prepare_inputs(
         own=own_variants,
         groups=groups,
         contexts=tuple(contexts.values()),
-        pixels={},
+        pixels=pixels,
         audited=audited,
     )
-    every = [source.train]
-    for _, debug in prepared.drawn():
-        every += [debug.images, debug.edited]
-    pixels: dict[str, tuple[str | None, ...]] = {}
-    for labelled in (*every, *audited, source.test):
-        if labelled is not None and labelled.content not in pixels:
-            pixels[labelled.content] = pixels_of(labelled)
-    prepared = replace(prepared, pixels=pixels)
     _refuse_overlaps(prepared)
     return prepared
 
@@ -584,8 +585,7 @@ def _refuse_overlaps(prepared: Prepared) -> None:
                 rows, of=part.name, seeds=build.seeds, edited=build.edited, edited_of=dataset
             )
         judged.append(rows)
-    test = source.test
     tested = []
-    if test is not None:
-        tested.append(known(test, f"the test ({test.name})"))
+    if source.test is not None:
+        tested.append(known(source.test, f"the test ({source.test.name})"))
     refuse_shared(learned, judged, tested)

@@ -4,6 +4,7 @@ cut that it gives."""
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,28 +92,22 @@ class Picture:
     uri: str
 
 
-def read_slider_pictures(
-    directory: Path,
-    receipts: Sequence[Receipt],
-    scored: ScoredShifts,
-) -> list[Picture]:
-    """Return pictures for the sliders of shifts, contrasts and classes, by shift and ascending
-    score."""
-    classes = scored.recipe.classes
+def choose_pictures(scored: ScoredShifts) -> set[tuple[int, int]]:
+    """Return the candidates whose pictures go beside the sliders of shifts, contrasts and classes,
+    and beside the answers of models: the index of the shift's scores, and the rank there."""
     scores = scored.scores
-    shown = scored.shown
     objects = [class_scores for group in scored.shown_groups for class_scores in group.objects]
     answers: list[tuple[int, np.ndarray]] = []
     for unit, score in enumerate(scores):
         answers += [(unit, values) for values in score.answers.values()]
-    measured = sum(scores[unit].contrast is not None for unit in shown)
-    wanted = MOST_A_SHIFT * len(shown)
+    contrasts = [unit for unit in scored.shown if scores[unit].contrast is not None]
+    wanted = MOST_A_SHIFT * len(scored.shown)
     wanted += MOST_A_CLASS * len(objects)
-    wanted += MOST_A_CONTRAST * measured
+    wanted += MOST_A_CONTRAST * len(contrasts)
     wanted += MOST_AN_ANSWER * len(answers)
     share = min(1.0, MOST_PICTURES / max(1, wanted))
     chosen: set[tuple[int, int]] = set()
-    for unit in shown:
+    for unit in scored.shown:
         score = scores[unit]
         most = int(share * MOST_A_SHIFT)
         ranks = chosen_places(score.scores, score.has_image, score.threshold, most)
@@ -135,45 +130,53 @@ def read_slider_pictures(
         units = class_scores.units[indices].tolist()
         ranks = class_scores.ranks[indices].tolist()
         chosen |= set(zip(units, ranks, strict=True))
-    keys: dict[int, dict[str, tuple[int, int]]] = {}
-    for unit, rank in sorted(chosen):
-        score = scores[unit]
-        cls = classes[int(score.labels[rank])]
+    return chosen
+
+
+def read_pictures(
+    directory: Path,
+    receipts: Sequence[Receipt],
+    scored: ScoredShifts,
+) -> list[Picture]:
+    """Return the pictures that `choose_pictures` chooses, by shift and ascending score."""
+    classes = scored.recipe.classes
+    wanted: dict[int, dict[str, tuple[int, int]]] = {}
+    for unit, rank in choose_pictures(scored):
+        score = scored.scores[unit]
+        cls = classes[score.labels[rank]]
         key = sample_key(score.shift.name, cls.id, int(score.indices[rank]))
-        of_shard = keys.setdefault(int(score.shards[rank]), {})
+        of_shard = wanted.setdefault(int(score.shards[rank]), {})
         of_shard[key] = (unit, rank)
-    pictures: dict[tuple[int, int], Picture] = {}
-    for at, wanted_keys in sorted(keys.items()):
-        uris: dict[str, str] = {}
+    pictures = []
+    for shard, left in sorted(wanted.items()):
         for what in ("data", "rejected"):
-            file = receipts[at].file(what)
-            left = wanted_keys.keys() - uris.keys()
+            file = receipts[shard].file(what)
             if file is None or not left:
                 continue
-            for key, encoded in encoded_images(directory / file.path, left):
+            for key, encoded in encoded_images(directory / file.path, set(left)):
                 image = decode_reduced(encoded, f"{file.path}: {key}", SIDE)
-                uris[key] = data_uri(encode_webp(image, _QUALITY, method=6))
-        for key, uri in uris.items():
-            unit, rank = wanted_keys[key]
-            score = scores[unit]
-            shift_score = contrast = None
-            if has_threshold(score.shift):
-                shift_score = float(score.scores[rank])
-            if score.contrast is not None:
-                contrast = float(score.contrast[rank])
-            cls = classes[int(score.labels[rank])]
-            pictures[unit, rank] = Picture(
-                unit=unit,
-                rank=rank,
-                key=key,
-                class_name=cls.name,
-                shift=score.shift.name,
-                score=shift_score,
-                object_score=float(score.object_scores[rank]),
-                contrast=contrast,
-                uri=uri,
-            )
-    return [pictures[unit_rank] for unit_rank in sorted(pictures)]
+                uri = data_uri(encode_webp(image, _QUALITY, method=6))
+                unit, rank = left.pop(key)
+                score = scored.scores[unit]
+                shift_score = contrast = None
+                if has_threshold(score.shift):
+                    shift_score = float(score.scores[rank])
+                if score.contrast is not None:
+                    contrast = float(score.contrast[rank])
+                picture = Picture(
+                    unit=unit,
+                    rank=rank,
+                    key=key,
+                    class_name=classes[score.labels[rank]].name,
+                    shift=score.shift.name,
+                    score=shift_score,
+                    object_score=float(score.object_scores[rank]),
+                    contrast=contrast,
+                    uri=uri,
+                )
+                pictures.append(picture)
+    pictures.sort(key=lambda picture: (picture.unit, picture.rank))
+    return pictures
 
 
 def chosen_places(
@@ -218,13 +221,10 @@ class ScoredShifts:
     """The number in the whole dataset."""
     doubts: Sequence[str]
     """Why CLIP may not know the classes."""
+    exact: bool
+    """Whether the page holds the scores of all candidates, and has sliders of objects too."""
     preview: str
     """The sentence of a preview, or empty."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether the page holds the scores of all candidates, and has sliders of objects too."""
-        return self.candidates <= MOST_CANDIDATES
 
 
 def calibration_page(
@@ -240,16 +240,15 @@ def calibration_page(
     for at, picture in enumerate(pictures):
         places[picture.unit][picture.rank] = at
         stores.setdefault(picture.shift, []).append((at, picture))
-    answered = answered_shifts(scores[:MOST_SHIFTS], places)
-    filters = {"in_words": in_words, "number": "{:,}".format}
-    environment = template_environment(TEMPLATE, filters)
-    names_of = {}
-    for at, group in enumerate(groups):
-        names_of[at] = [scores[unit].shift.name for unit in group.units]
+    names_of = []
+    for group in groups:
+        names_of.append([scores[unit].shift.name for unit in group.units])
     shifts = recipe.all_shifts()
     used_kinds = {type(rule) for shift in shifts for rule in shift.keep}
     others = sorted(KEEP_RULES.keys() - set(_KNOWN))
     quotas = {shift.accepted for shift in shifts if shift.accepted is not None}
+    filters = {"in_words": in_words, "number": "{:,}".format}
+    environment = template_environment(TEMPLATE, filters)
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
         preview=scored.preview,
@@ -267,7 +266,7 @@ def calibration_page(
         n_shifts=scored.n_shifts,
         n_objects=sum(len(group.objects) for group in groups),
         n_shown_objects=sum(len(group.objects) for group in scored.shown_groups),
-        answered=answered,
+        answered=answered_shifts(scores[:MOST_SHIFTS], places),
         pictures=pictures,
         other_rules=[name for name in others if KEEP_RULES[name] in used_kinds],
         quotas=sorted(quotas),
@@ -281,50 +280,89 @@ def _page_data(
     pictures: Sequence[Picture],
 ) -> dict[str, Any]:
     """Return what the page's script reads."""
-    recipe = scored.recipe
     scores = scored.scores
     exact = scored.exact
-    specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
-    units = []
-    for score in scores:
-        threshold = score.threshold
-        if not has_threshold(score.shift):
-            threshold = None
-        elif threshold is None:
-            threshold = 2.0  # which no score reaches
-        unit_data = {
-            "name": score.shift.name,
-            "key": _yaml_key(score.shift.of),
-            "top": score.shift.top,
-            "base": score.shift.name == BASE,
-            "candidates": score.candidates,
-            "scored": int(score.scores.size),
-            "threshold": threshold,
-            "contrast": None if score.contrast is None else score.least_contrast,
-        }
-        units.append(unit_data)
     contrasts = []
-    for unit in scored.shown if exact else ():
-        score = scores[unit]
-        if score.contrast is not None:
-            # A slider of the least contrast becomes a keep rule; its steps are levels of 255.
-            keep = recipe.prompts.shifts[score.shift.of].keep
-            if keep is None:
-                keep = recipe.screen.keep
-            contrast = {
-                "unit": unit,
-                "starts": [{"text": AS_IT_IS, "value": score.least_contrast or 0}],
-                "thresholds": list(range(256)),
-                "keep": [rule.model_dump(mode="json") for rule in keep],
-            }
-            contrasts.append(contrast)
-    groups = []
-    of_shifts = [specs[score.shift.of].object_threshold for score in scores]
+    rows = None
+    if exact:
+        rows = _rows(scores)
+        for unit in scored.shown:
+            if scores[unit].contrast is not None:
+                slider = _contrast(scored.recipe, scores[unit])
+                contrasts.append({"unit": unit, **slider})
+    sizes = [score.scores.size for score in scores]
+    first_rows = [0, *itertools.accumulate(sizes)]
+    picture_data = []
+    for picture in pictures:
+        rank = picture.rank
+        score = scores[picture.unit]
+        row_data = {
+            "unit": picture.unit,
+            "row": first_rows[picture.unit] + rank,
+            "label": int(score.labels[rank]),
+            "shift": picture.score,
+            "object": picture.object_score,
+            "contrast": picture.contrast,
+            "passes": bool(score.others_pass[rank]),
+        }
+        picture_data.append(row_data)
+    return {
+        "exact": exact,
+        "units": [_unit(score) for score in scores],
+        "rows": rows,
+        "shifts": [{"unit": unit, **_shift(scores[unit], exact)} for unit in scored.shown],
+        "contrasts": contrasts,
+        "groups": _groups(scored),
+        "pictures": picture_data,
+        "head": layer_head(scored.recipe),
+    }
+
+
+def _unit(score: ShiftScores) -> dict[str, Any]:
+    """Return a shift with its current thresholds."""
+    threshold = score.threshold
+    if not has_threshold(score.shift):
+        threshold = None
+    elif threshold is None:
+        threshold = 2.0  # which no score reaches
+    contrast = None
+    if score.contrast is not None:
+        contrast = score.least_contrast
+    return {
+        "name": score.shift.name,
+        "key": _yaml_key(score.shift.of),
+        "top": score.shift.top,
+        "base": score.shift.name == BASE,
+        "candidates": score.candidates,
+        "scored": int(score.scores.size),
+        "threshold": threshold,
+        "contrast": contrast,
+    }
+
+
+def _contrast(recipe: Recipe, score: ShiftScores) -> dict[str, Any]:
+    """Return the slider of a shift's least contrast, and the keep rules that it becomes one of."""
+    keep = recipe.prompts.shifts[score.shift.of].keep
+    if keep is None:
+        keep = recipe.screen.keep
+    return {
+        "starts": [{"text": AS_IT_IS, "value": score.least_contrast or 0}],
+        "thresholds": list(range(256)),
+        "keep": [rule.model_dump(mode="json") for rule in keep],
+    }
+
+
+def _groups(scored: ScoredShifts) -> list[dict[str, Any]]:
+    """Return the sliders of objects by group, and the current thresholds of all objects."""
+    prompts = scored.recipe.prompts
+    specs = {BASE: prompts.base} | dict(prompts.shifts)
+    of_shifts = [specs[score.shift.of].object_threshold for score in scored.scores]
     everywhere = len(scored.groups) == 1 and all(spec is None for spec in of_shifts)
-    for group, chosen in zip(scored.groups, scored.shown_groups, strict=True):
+    groups = []
+    for group, shown in zip(scored.groups, scored.shown_groups, strict=True):
         thresholds = {each.cls.label: each.threshold for each in group.objects}
         sliders = []
-        for class_scores in chosen.objects:
+        for class_scores in shown.objects:
             cls = class_scores.cls
             slider = {
                 "id": cls.id,
@@ -338,53 +376,27 @@ def _page_data(
             "units": list(group.units),
             "screen": everywhere,
             # Thresholds by label, also of classes without a slider.
-            "values": [thresholds.get(cls.label, -1.0) for cls in recipe.classes],
+            "values": [thresholds.get(cls.label, -1.0) for cls in scored.recipe.classes],
             "objects": sliders,
         }
         groups.append(group_data)
-    picture_data = []
-    for picture in pictures:
-        rank = picture.rank
-        score = scores[picture.unit]
-        first = sum(shift.scores.size for shift in scores[: picture.unit])
-        row_data = {
-            "unit": picture.unit,
-            "row": first + rank,
-            "label": int(score.labels[rank]),
-            "shift": picture.score,
-            "object": picture.object_score,
-            "contrast": picture.contrast,
-            "passes": bool(score.others_pass[rank]),
-        }
-        picture_data.append(row_data)
-    return {
-        "exact": exact,
-        "units": units,
-        "rows": _rows(scores) if exact else None,
-        "shifts": [{"unit": unit, **_shift(scores[unit], exact)} for unit in scored.shown],
-        "contrasts": contrasts,
-        "groups": groups,
-        "pictures": picture_data,
-        "head": layer_head(recipe),
-    }
+    return groups
 
 
 def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
     """Return the scores of all candidates, shift after shift, as little-endian arrays in base64."""
-    flags = [shift.has_image + 2 * shift.visible for shift in scores]
     contrasts = []
-    measured = False
-    for shift in scores:
-        contrast = shift.contrast
-        if contrast is None:
-            contrast = np.full(shift.scores.size, np.inf)
+    for score in scores:
+        if score.contrast is not None:
+            contrasts.append(score.contrast)
         else:
-            measured = True
-        contrasts.append(contrast)
+            contrasts.append(np.full(score.scores.size, np.inf))
+    measured = any(score.contrast is not None for score in scores)
+    flags = [score.has_image + 2 * score.visible for score in scores]
     return {
-        "shift": _packed([shift.scores for shift in scores], "<f4"),
-        "object": _packed([shift.object_scores for shift in scores], "<f4"),
-        "label": _packed([shift.labels for shift in scores], "<u2"),
+        "shift": _packed([score.scores for score in scores], "<f4"),
+        "object": _packed([score.object_scores for score in scores], "<f4"),
+        "label": _packed([score.labels for score in scores], "<u2"),
         "flags": _packed(flags, "u1"),
         "contrast": _packed(contrasts, "<f4") if measured else "",
     }
@@ -399,31 +411,29 @@ def _packed(
 
 
 def _shift(
-    shift: ShiftScores,
+    score: ShiftScores,
     exact: bool,
 ) -> dict[str, Any]:
     """Return the slider of a shift: its steps and its starting values. If the page holds no scores,
     also return how many candidates each step accepts.
     """
-    spec = shift.shift.threshold
-    value = shift.threshold
-    start = AS_IT_IS
+    spec = score.shift.threshold
+    text = AS_IT_IS
     if spec is not None and spec.percentile is not None:
-        start = f"the recipe’s percentile {spec.percentile:g}"
+        text = f"the recipe’s percentile {spec.percentile:g}"
     starts: list[dict[str, Any]] = []
-    if value is not None:
-        starts.append({"text": start, "value": value})
+    if score.threshold is not None:
+        starts.append({"text": text, "value": score.threshold})
     for percentile in CANDIDATE_PERCENTILES:
-        at = shift.at_percentile(percentile)
-        if at is not None:
+        value = score.at_percentile(percentile)
+        if value is not None:
             # With the slider's decimals, as a person would write it.
-            starts.append({"text": f"percentile {percentile:g}", "value": round(at, DECIMALS)})
-    slider: dict[str, Any] = {"starts": starts, "thresholds": thresholds_over(shift.scores)}
-    if not exact:
-        slider |= steps_of(shift.scores, shift.others_pass, shift.has_image)
-        for start in starts:
-            start["accepted"] = shift.accepted_at(start["value"])
-    return slider
+            starts.append({"text": f"percentile {percentile:g}", "value": round(value, DECIMALS)})
+    if exact:
+        return {"starts": starts, "thresholds": thresholds_over(score.scores)}
+    for start in starts:
+        start["accepted"] = score.accepted_at(start["value"])
+    return {"starts": starts, **steps_of(score.scores, score.others_pass, score.has_image)}
 
 
 def _yaml_key(name: str) -> str:
@@ -484,11 +494,58 @@ def calibrate(given: CalibrateOptions) -> Calibration:
     page_path = directory / PAGE
     if given.page is not None:
         page_path = named_path(given.page)
-    finished = read_dataset(directory, "thresholds", "receipts").finished()
+    dataset = read_dataset(directory, "thresholds", "receipts").finished()
     try_folder(page_path.parent)
-    recipe = finished.recipe
-    receipts = finished.receipts
-    doubts = screen_doubts(recipe, finished.thresholds)
+    recipe = dataset.recipe
+    receipts = dataset.receipts
+    selected = _selected(recipe, given.shifts)
+    candidates = 0
+    for receipt in receipts:
+        for reasons in receipt.counts.values():
+            candidates += sum(reasons.values())
+    exact = candidates <= MOST_CANDIDATES
+    names = selected
+    if exact:
+        names = [shift.name for shift in recipe.all_shifts()]
+    scores = scores_of(directory, recipe, receipts, names)
+    with_slider = [unit for unit, score in enumerate(scores) if score.shift.name in selected]
+    groups = object_groups(recipe, scores) if exact else ()
+    doubts = screen_doubts(recipe, dataset.thresholds)
+    lines = () if doubts is None else doubts.lines()
+    if lines:
+        warn("\n".join(lines))
+    scored = ScoredShifts(
+        recipe=recipe,
+        directory=directory.resolve().name,
+        scores=scores,
+        shown=with_slider[:MOST_SHIFTS],
+        groups=groups,
+        shown_groups=shown_groups(groups),
+        candidates=candidates,
+        n_shifts=len(with_slider),
+        doubts=lines,
+        exact=exact,
+        preview=preview_sentence(preview_images(recipe, receipts)),
+    )
+    pictures = read_pictures(directory, receipts, scored)
+    write_atomically(page_path, calibration_page(scored, pictures).encode())
+    if given.page is None:
+        write_index(directory)
+    cuts = tuple(_cut(scores[unit]) for unit in with_slider)
+    layer = {}
+    for cut in cuts:
+        if cut.threshold is not None:
+            layer[cut.shift] = {"threshold": cut.threshold}
+    text = layer_text({"prompts": {"shifts": layer}}, recipe)
+    return Calibration(directory, page_path, cuts, len(scored.shown), text, doubts)
+
+
+def _selected(
+    recipe: Recipe,
+    requested: Sequence[str] | None,
+) -> list[str]:
+    """Return the requested shifts, by default all screened ones. Raise UserError if one is not
+    screened."""
     screened = [shift.name for shift in recipe.all_shifts() if has_threshold(shift)]
     if not screened:
         raise UserError(
@@ -496,65 +553,31 @@ def calibrate(given: CalibrateOptions) -> Calibration:
             "Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate"
             " --apply` it.",
         )
-    unknown = [name for name in given.shifts or () if name not in screened]
-    if unknown:
-        problems = []
-        for name in unknown:
+    if not requested:
+        return screened
+    problems = []
+    for name in requested:
+        if name not in screened:
             near = did_you_mean(name, screened)
             problems.append(f"found '{name}', expected a screened shift{near}")
+    if problems:
         more = " …" if len(screened) > 20 else ""
         raise UserError(problems, f"The screened shifts: {', '.join(screened[:20])}{more}")
-    selected = [name for name in screened if not given.shifts or name in given.shifts]
-    candidates = 0
-    for receipt in receipts:
-        for reasons in receipt.counts.values():
-            candidates += sum(reasons.values())
-    exact = candidates <= MOST_CANDIDATES
-    every = selected
-    if exact:
-        every = [shift.name for shift in recipe.all_shifts()]
-    units = scores_of(directory, recipe, receipts, every)
-    with_slider = [unit for unit, each in enumerate(units) if each.shift.name in selected]
-    groups = object_groups(recipe, units) if exact else ()
-    lines = () if doubts is None else doubts.lines()
-    if lines:
-        warn("\n".join(lines))
-    preview = preview_sentence(preview_images(recipe, receipts))
-    scored = ScoredShifts(
-        recipe=recipe,
-        directory=directory.resolve().name,
-        scores=units,
-        shown=with_slider[:MOST_SHIFTS],
-        groups=groups,
-        shown_groups=shown_groups(groups),
-        candidates=candidates,
-        n_shifts=len(with_slider),
-        doubts=lines,
-        preview=preview,
+    return [name for name in screened if name in requested]
+
+
+def _cut(score: ShiftScores) -> ShiftCut:
+    spec = score.shift.threshold
+    threshold = score.threshold
+    accepted = 0
+    if threshold is not None:
+        accepted = score.accepted_at(threshold)
+    return ShiftCut(
+        shift=score.shift.name,
+        caption=score.shift.caption or "",
+        open=score.is_open,
+        percentile=spec.percentile if spec else None,
+        threshold=threshold,
+        candidates=score.candidates,
+        accepted=accepted,
     )
-    pictures = read_slider_pictures(directory, receipts, scored)
-    write_atomically(page_path, calibration_page(scored, pictures).encode())
-    if given.page is None:
-        write_index(directory)
-    cuts = []
-    layer = {}
-    for unit in with_slider:
-        score = units[unit]
-        spec = score.shift.threshold
-        threshold = score.threshold
-        accepted = 0
-        if threshold is not None:
-            accepted = score.accepted_at(threshold)
-            layer[score.shift.name] = {"threshold": threshold}
-        cut = ShiftCut(
-            shift=score.shift.name,
-            caption=score.shift.caption or "",
-            open=score.is_open,
-            percentile=spec.percentile if spec else None,
-            threshold=threshold,
-            candidates=score.candidates,
-            accepted=accepted,
-        )
-        cuts.append(cut)
-    text = layer_text({"prompts": {"shifts": layer}}, recipe)
-    return Calibration(directory, page_path, tuple(cuts), len(scored.shown), text, doubts)

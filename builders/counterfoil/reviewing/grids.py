@@ -286,6 +286,7 @@ def _shuffled(
     grids: Sequence[Grid],
     seed: int,
 ) -> list[Grid]:
-    ranks = [random_rank(seed, "grid", grid.label, str(index)) for index, grid in enumerate(grids)]
-    order = sorted(range(len(grids)), key=ranks.__getitem__)
-    return [grids[index] for index in order]
+    by_rank = {}
+    for index, grid in enumerate(grids):
+        by_rank[random_rank(seed, "grid", grid.label, str(index))] = grid
+    return [by_rank[rank] for rank in sorted(by_rank)]

@@ -100,7 +100,7 @@ class CutLosses:
     results: Mapping[str, int]
 
     def __bool__(self) -> bool:
-        return bool(self.images or self.candidates or self.columns or self.results)
+        return bool(self.lines())
 
     def lines(self) -> list[str]:
         """Return a line for each kind of loss."""
@@ -170,9 +170,7 @@ def recut(given: RecutOptions) -> RecutResult:
             stack.enter_context(directory_lock(directory))
         dataset = read_dataset(directory, "thresholds", "receipts", "rows").finished()
         recipe = load_cut(directory / RECIPE, named_path(given.cut))
-        changed = tuple(
-            document_differences(dataset.recipe.screen_document, recipe.screen_document)
-        )
+        changed = document_differences(dataset.recipe.screen_document, recipe.screen_document)
         receipts = dataset.receipts
         thresholds = dataset.thresholds
         if out is not None or recipe.portable_yaml != dataset.recipe.portable_yaml:
@@ -197,23 +195,23 @@ def recut(given: RecutOptions) -> RecutResult:
         warn_of_screen(recipe, thresholds)
         counts = counts_of(receipts)
         target = out or directory
-        before = sum(
-            receipt.rows["data"] + receipt.rows["rejected"] for receipt in dataset.receipts
-        )
-        now = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in receipts)
         return RecutResult(
             directory=target,
             counts=counts,
             candidates=sum(sum(reasons.values()) for reasons in counts.values()),
             accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
             shards=len(receipts),
-            images_dropped=before - now,
+            images_dropped=_images(dataset.receipts) - _images(receipts),
             manifest_sha256=json.loads((target / MANIFEST).read_bytes())["sha256"],
-            changed=changed,
+            changed=tuple(changed),
             open_shifts=open_shifts(recipe),
             few_images=thresholds.few_images(),
             screen_doubts=screen_doubts(recipe, thresholds),
         )
+
+
+def _images(receipts: Sequence[Receipt]) -> int:
+    return sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in receipts)
 
 
 def _place(
@@ -222,18 +220,18 @@ def _place(
     in_place: bool,
 ) -> Path | None:
     """Return the directory of the cut dataset, or None if it replaces the old dataset."""
-    if in_place and out is not None:
+    if out is None and in_place:
+        return None
+    if out is None:
+        raise UserError(
+            f"no directory is named for the cut dataset, and {directory} itself changes only in"
+            " place",
+            _PLACES,
+        )
+    if in_place:
         raise UserError(
             "a cut is written either in place or to another directory, not both", _PLACES
         )
-    if out is None:
-        if not in_place:
-            raise UserError(
-                f"no directory is named for the cut dataset, and {directory} itself changes only in"
-                " place",
-                _PLACES,
-            )
-        return None
     if named_path(out).resolve() == directory.resolve():
         raise UserError(f"{out} is the dataset itself, which changes only in place", _PLACES)
     return named_path(out)
@@ -308,30 +306,29 @@ class _New:
     def refuse_missing(self) -> CutLosses:
         """Return what is lost if the new dataset replaces the old. Raise UserError if it needs
         missing images."""
-        images = Counter[str]()
-        cells = Counter[str]()
+        missing = Counter[str]()
+        short_cells = Counter[str]()
         lost = Counter[str]()
         candidates = 0
         for shard, receipt in self._shards():
             for cut in self._cells(shard, receipt):
                 shift = cut.cell.shift
                 if cut.short:
-                    cells[shift] += 1
+                    short_cells[shift] += 1
                 candidates += len(cut.beyond)
+                unneeded = [*cut.beyond]
                 for row, reason in zip(cut.rows, cut.reasons, strict=True):
-                    needed = self._needs_image(reason)
-                    present = self._has_image(row)
-                    if needed and not present:
-                        images[shift] += 1
-                    if present and not needed and row["reason"] != FAILED:
-                        lost[shift] += 1
-                for row in cut.beyond:
+                    if not self._needs_image(reason):
+                        unneeded.append(row)
+                    elif not self._has_image(row):
+                        missing[shift] += 1
+                for row in unneeded:
                     if self._has_image(row) and row["reason"] != FAILED:
                         lost[shift] += 1
         problems = []
-        for name, count in images.items():
+        for name, count in missing.items():
             problems.append(f"{name}: needs {count} images that were not kept")
-        for name, count in cells.items():
+        for name, count in short_cells.items():
             problems.append(f"{name}: {count} cells need candidates that were not rendered")
         if problems:
             raise UserError(
@@ -473,6 +470,10 @@ class _New:
                 images[row["key"]] = stored.get("bytes")
         samples = {sample.key: sample for sample in shard.samples(self.plan)}
         for cut in self._cells(shard, receipt):
+            columns = [*self.recipe.generator.columns()]
+            if self.recipe.stored_units is not None:
+                columns.append(UNIT)
+            columns += self.recipe.given(self.plan.shift(cut.cell.shift))
             for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
                 key = row["key"]
                 image = images.get(key)
@@ -482,10 +483,6 @@ class _New:
                     )
                 # The prompt holds the class's placeholder token, which is not in the recipe.
                 sample = replace(samples[key], prompt=row["prompt"])
-                columns = [*self.recipe.generator.columns()]
-                if self.recipe.stored_units is not None:
-                    columns.append(UNIT)
-                columns += self.recipe.given(self.plan.shift(row["shift"]))
                 values = {name: row[name] for name in columns}
                 embedding = row.get("embedding")
                 yield Candidate(sample, verdict, reason, image, embedding, values)
@@ -521,7 +518,7 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
         raise UserError(
             [
                 "a new object percentile needs the inputs that the dataset was built from:",
-                *(f"  {x}" for x in lines),
+                *(f"  {line}" for line in lines),
             ],
             "Restore them (for a moved folder: --source PATH), or give the object threshold as a"
             " value.",
@@ -536,26 +533,23 @@ def _never_asked(
     """Yield judges, answers and measures that the cut needs and the dataset lacks. The dataset always has
     the first answer of a judge. For any other failure rule, it has only the answer to that rule.
     """
-    rules: dict[tuple[str, str], str] = {}
-    for shift in before.all_shifts():
-        for judge, rule in _judges(before, shift).items():
-            rules[shift.name, without_folders(judge)] = rule
+    earlier = {shift.name: shift for shift in before.all_shifts()}
     missing: dict[tuple[str, str], list[str]] = {}  # the text before the shifts, and after them
     for shift in after.all_shifts():
+        judged = _judges(before, earlier[shift.name])
+        rules = {without_folders(judge): rule for judge, rule in judged.items()}
         for judge, rule in _judges(after, shift).items():
-            known = rules.get((shift.name, without_folders(judge)))
+            known = rules.get(without_folders(judge))
             if known is None or rule not in (TOP1, known):
                 by_rule = ""
                 if known is not None:
                     by_rule = f" by the failure rule '{rule}'"
                 missing.setdefault((f"{judge} did not judge", by_rule), []).append(shift.name)
-    taken = {shift.name: _measures(shift) for shift in before.all_shifts()}
     for shift in after.all_shifts():
-        for name in sorted(_measures(shift) - taken[shift.name]):
+        for name in sorted(_measures(shift) - _measures(earlier[shift.name])):
             missing.setdefault((f"{name} was not measured on", ""), []).append(shift.name)
-    texts = {shift.name: _answers(shift) for shift in before.all_shifts()}
     for shift in after.all_shifts():
-        for _, model, text in sorted(_answers(shift) - texts[shift.name]):
+        for _, model, text in sorted(_answers(shift) - _answers(earlier[shift.name])):
             what = f"{model} was not asked {quoted(text)} of"
             missing.setdefault((what, ""), []).append(shift.name)
     for (what, by_rule), shifts in missing.items():

@@ -3,7 +3,6 @@ on its card."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -78,29 +77,25 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
 
 def selection_of(
     raters: Sequence[RaterAnswers],
-    task_list: Asked,
+    questions: Asked,
 ) -> Selection:
     """Count the answers of these people."""
     # ReviewTask → image → rater → whether they selected it.
     answers: dict[ReviewTask, dict[CandidateImage, dict[int, bool]]] = {task: {} for task in TASKS}
     for index, rater in enumerate(raters):
         for grid in rater.grids:
-            for id, image in task_list.own_images(grid).items():
+            for id, image in questions.own_images(grid).items():
                 # The card counts only images that the dataset keeps.
                 if image.kept:
                     answers[grid.task].setdefault(image, {})[index] = id in grid.selected
-    results = {}
-    for shift, task in itertools.product(task_list.shifts, TASKS):
-        of_shift = {image.key: by for image, by in answers[task].items() if image.shift == shift}
-        results[shift, task] = _task_result(of_shift)
     people = []
     for index, rater in enumerate(raters, 1):
         passed = ControlsPassed()
         images = 0
         for grid in rater.grids:
-            images_of_dataset = task_list.own_images(grid)
+            images_of_dataset = questions.own_images(grid)
             selected = set(grid.selected)
-            real = {id for id in grid.shown if isinstance(task_list.known[id], RealControl)}
+            real = {id for id in grid.shown if isinstance(questions.known[id], RealControl)}
             without = set(grid.shown) - images_of_dataset.keys() - real
             passed += ControlsPassed(
                 real=len(real),
@@ -113,35 +108,38 @@ def selection_of(
         person = RaterResult(name, len(rater.grids), images, passed, passed.failed)
         people.append(person)
     controls = sum((rater.controls for rater in people), ControlsPassed())
-    real_share = None
-    if controls.real:
-        real_share = share_of(controls.real_passed, controls.real)
-    without_share = None
-    if controls.without:
-        without_share = share_of(controls.without_passed, controls.without)
     shifts = []
-    for shift in task_list.shifts:
-        of_class = results[shift, "class"]
-        of_shift = results[shift, "shift"]
-        if of_class or of_shift:
-            shifts.append(ShiftSelected(shift, of_class, of_shift))
+    for shift in questions.shifts:
+        results = {}
+        for task in TASKS:
+            of_task = answers[task].items()
+            of_shift = {image.key: by for image, by in of_task if image.shift == shift}
+            results[task] = _task_result(of_shift)
+        if any(results.values()):
+            shifts.append(ShiftSelected(shift, results["class"], results["shift"]))
     selected_images: dict[ReviewTask, dict[str, Selected]] = {}
-    for task in TASKS:
+    for task, of_task in answers.items():
         selected_images[task] = {}
-        for image, by in answers[task].items():
+        for image, by in of_task.items():
             selected_images[task][image.key] = Selected(len(by), sum(by.values()))
     return Selection(
-        content=task_list.content,
+        content=questions.content,
         confidence=CONFIDENCE,
         raters=tuple(people),
         controls=AllControls(
             **asdict(controls),
-            real_share=_rounded(real_share),
-            without_share=_rounded(without_share),
+            real_share=_passed_share(controls.real_passed, controls.real),
+            without_share=_passed_share(controls.without_passed, controls.without),
         ),
         shifts=tuple(shifts),
         images=selected_images,
     )
+
+
+def _passed_share(passed: int, shown: int) -> CheckedShare | None:
+    if not shown:
+        return None
+    return _rounded(share_of(passed, shown))
 
 
 def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None:
@@ -224,33 +222,33 @@ def review_answers(given: AnswersOptions) -> Review:
     """
     directory = named_path(given.directory)
     dataset = closed_dataset(directory)
-    task_list = asked_of(dataset)
-    content = task_list.content
-    raters = read_answers(given.answers, task_list)
+    questions = asked_of(dataset)
+    content = questions.content
+    raters = read_answers(given.answers, questions)
     hint = (
         f"`counterfoil verify {directory}` lists everything that is damaged, and how to repair it."
     )
     refuse_changed(changed_data(directory, dataset.receipts), hint)
-    selection = selection_of(raters, task_list)
+    selection = selection_of(raters, questions)
     before, _ = Selection.of_dataset(directory, content)
-    shifts = list(task_list.shifts)
+    shifts = list(questions.shifts)
     rows = []
-    images = [image for image in task_list.known.values() if isinstance(image, CandidateImage)]
+    images = [image for image in questions.known.values() if isinstance(image, CandidateImage)]
     images.sort(key=lambda image: (shifts.index(image.shift), image.key))
     for task, answers_of_task in selection.images.items():
         for image in images:
             answer = answers_of_task.get(image.key)
             if answer is None:
                 continue
-            class_id = task_list.classes[image.label]
+            class_id = questions.classes[image.label]
             frequency = f"{answer.selected / answer.shown:.6g}"
-            counted = (answer.shown, answer.selected, frequency)
-            values = (task, image.key, image.shift, class_id, *counted)
+            shown = answer.shown
+            values = (task, image.key, image.shift, class_id, shown, answer.selected, frequency)
             rows.append(dict(zip(_COLUMNS, values, strict=True)))
     tables = {TABLE: csv_text(rows, _COLUMNS).encode()}
     errors: tuple[RuleErrors, ...] = ()
     if any(rater.sampled for rater in raters):
-        errors = rule_errors(raters, task_list, screened_images(dataset))
+        errors = rule_errors(raters, questions, screened_images(dataset))
         tables[SCREEN_TABLE] = errors_csv(errors).encode()
     files = REVIEWED.files(selection.to_json(), tables)
     close_again(directory, files, content, REVIEWED)

@@ -49,9 +49,8 @@ from counterfoil.reviewing.grids import (
     accepted_images,
     choose_images,
     class_grids,
-    control_id,
     draw_screened,
-    image_id,
+    known_ids,
     random_rank,
     shift_grids,
 )
@@ -93,13 +92,9 @@ def page_of_review(
     """Return the page: equal datasets and settings give equal bytes. pictures: data URIs. preview:
     the sentence of a preview, or empty.
     """
-    ids: dict[ShownPicture, str] = {}
-    for picture in pictures:
-        if isinstance(picture, CandidateImage):
-            ids[picture] = image_id(content, picture)
-        else:
-            cls = recipe.classes[picture.label]
-            ids[picture] = control_id(content, cls.id, picture.number)
+    images = [picture for picture in pictures if isinstance(picture, CandidateImage)]
+    known = known_ids(content, images, recipe.classes)
+    ids = {picture: id for id, picture in known.items()}
     class_questions = {cls.id: asked_of_class(cls) for cls in recipe.classes}
     shift_questions = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
     shown: list[dict[str, Any]] = []
@@ -336,22 +331,16 @@ def review(given: ReviewOptions) -> ReviewPage:
         chosen = draw_screened(_screened(dataset, names), names, images, seed)
     else:
         chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
-    # Grids of shifts mix in base images: those on the page, if there are any.
-    base = [image for image in chosen.images if image.kept and image.shift == BASE]
-    if not base:
-        classes = chosen.classes
-        base = [image for image in every if image.shift == BASE and image.label in classes]
-        base.sort(key=lambda image: random_rank(seed, BASE, image.key))
-        del base[IMAGES_A_SHIFT:]
+    base = _base_images(chosen, every, seed)
     real = {}
     missing = None
     if given.controls and "class" in tasks:
         real, missing = _real_images(dataset, chosen, seed, given.source)
-    numbered = {}
-    for label, of_class in real.items():
-        numbered[label] = [RealControl(label, number) for number in range(len(of_class))]
     grids: list[Grid] = []
     if "class" in tasks:
+        numbered = {}
+        for label, of_class in real.items():
+            numbered[label] = [RealControl(label, number) for number in range(len(of_class))]
         grids += class_grids(recipe, chosen.images, numbered, seed)
     if "shift" in tasks:
         grids += shift_grids(recipe, chosen.images, base, seed)
@@ -361,13 +350,13 @@ def review(given: ReviewOptions) -> ReviewPage:
         )
     content = content_of_receipts(dataset.receipts)
     pictures = read_page_pictures(directory, dataset.receipts, grids, real)
-    shown = {image.shift for image in chosen.images}
-    without = [name for name in names if name not in shown]
     preview = preview_sentence(preview_images(recipe, dataset.receipts))
     html = page_of_review(recipe, directory.resolve().name, content, grids, pictures, preview)
     write_atomically(page_path, html.encode())
     if given.page is None:
         write_index(directory)
+    shown = {image.shift for image in chosen.images}
+    without = [name for name in names if name not in shown and name not in waiting]
     return ReviewPage(
         directory=directory,
         page=page_path,
@@ -387,6 +376,22 @@ def review(given: ReviewOptions) -> ReviewPage:
     )
 
 
+def _base_images(
+    chosen: Chosen,
+    every: Sequence[CandidateImage],
+    seed: int,
+) -> list[CandidateImage]:
+    """Return the base images to mix into grids of shifts: those on the page, else others of its
+    classes."""
+    base = [image for image in chosen.images if image.kept and image.shift == BASE]
+    if base:
+        return base
+    classes = chosen.classes
+    others = [image for image in every if image.shift == BASE and image.label in classes]
+    others.sort(key=lambda image: random_rank(seed, BASE, image.key))
+    return others[:IMAGES_A_SHIFT]
+
+
 def _screened(
     dataset: SoundDataset,
     shifts: Sequence[str],
@@ -398,8 +403,10 @@ def _screened(
             " is right to reject them",
             "Build it into a new directory with --set screen.keep_rejected=true.",
         )
-    images = [each.image for each in screened_images(dataset) if each.shown]
-    images = [image for image in images if image.shift in shifts]
+    images = []
+    for each in screened_images(dataset):
+        if each.shown and each.image.shift in shifts:
+            images.append(each.image)
     if all(image.kept for image in images):
         raise UserError(
             "the screen rejected no image of these shifts, so there is nothing to compare",
@@ -457,7 +464,6 @@ def _notes(
             f"not asked about, because they have no threshold: {shown}; cut first with counterfoil"
             " calibrate"
         )
-    without = [name for name in without if name not in waiting]
     if without:
         notes.append(
             f"not asked about, because no image was accepted: {some_of(without, _MOST_NAMED)}"

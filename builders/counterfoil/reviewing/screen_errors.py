@@ -91,15 +91,16 @@ def screened_images(dataset: SoundDataset) -> list[ScreenedImage]:
             added = recipe.columns_of(shift)
             verdicts = []
             for row in rows:
-                values = [row[column] for column in _THRESHOLDS]
-                thresholds = dict(zip(CLIP_SCORES, values, strict=True))
+                thresholds = {name: row[f"{name}_threshold"] for name in CLIP_SCORES}
                 verdicts.append(verdict_of(row, thresholds, added))
             dropped_by: list[set[str]] = [set() for _ in rows]
             for rule in shift.keep:
-                reasons: Sequence[str | None] = rule.dropped(verdicts)
+                reasons: Sequence[str | None]
                 if rule.judges():
                     given = {reason: reason for reason in rule.reasons}
                     reasons = [given.get(row["reason"]) for row in rows]
+                else:
+                    reasons = rule.dropped(verdicts)
                 for dropped, reason in zip(dropped_by, reasons, strict=True):
                     if reason is not None:
                         dropped.add(names[type(rule)])
@@ -146,8 +147,11 @@ def screen_errors(strata: Sequence[Stratum]) -> ScreenErrors:
     kept_right = _right_share(kept)
     false_accepts = None
     if kept_right is not None:
-        ends = (kept_right.value, kept_right.high, kept_right.low)
-        false_accepts = CheckedShare(*(1 - end for end in ends))
+        false_accepts = CheckedShare(
+            value=1 - kept_right.value,
+            low=1 - kept_right.high,
+            high=1 - kept_right.low,
+        )
     amounts = []
     for share, images in ((_right_share(dropped), dropped_images), (kept_right, kept_images)):
         if share is not None:

@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
 _MEASURED = ("contrast", "black", "white", SOURCE_SIMILARITY)
-_TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64, np.float32, bool)
+# Arrays of `ShiftScores`.
+_ARRAYS = {
+    "scores": np.float32,
+    "object_scores": np.float32,
+    "object_thresholds": np.float32,
+    "has_image": bool,
+    "labels": np.int64,
+    "indices": np.int64,
+    "shards": np.int64,
+    "contrast": np.float32,
+    "visible": bool,
+}
 # Round steps, so that thresholds read like those of Vendrow 2023, Table 1, and at most as many as a
 # slider can show.
 _STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01)
@@ -123,36 +134,36 @@ def scores_of(
     names: Collection[str],
 ) -> tuple[ShiftScores, ...]:
     """Return the scores of the named shifts, in the recipe's order, without reading an image."""
-    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
-    failed = dict.fromkeys(names, 0)
-    screened = {shift.name for shift in recipe.all_shifts() if has_threshold(shift)}
     form = TableForm.of(recipe)
     measured = [name for name in _MEASURED if name in form.added]
     answered: dict[str, None] = {}
     for rule in recipe.asking_rules:
         measured += rule.columns()
         answered |= dict.fromkeys(rule.limits())
-    rules = {}
-    limits = {}  # the most black and white, and the least similarity of an edit and its row
-    for shift in recipe.all_shifts():
-        rules[shift.name] = [rule for rule in shift.keep if isinstance(rule, AskingRule)]
-        limits[shift.name] = [_limit(shift, name) for name in ("black", "white", "similarity")]
     needed = [*_COLUMNS, *dict.fromkeys(measured)]
-    for at, receipt in enumerate(receipts):
-        if rows.keys().isdisjoint(receipt.counts):
+    shifts = {shift.name: shift for shift in recipe.all_shifts() if shift.name in names}
+    asking = {}
+    limits = {}  # the most black and white, and the least similarity of an edit and its row
+    columns: dict[str, dict[str, list[Any]]] = {}
+    answers: dict[str, dict[str, list[float]]] = {}
+    for name, shift in shifts.items():
+        asking[name] = [rule for rule in shift.keep if isinstance(rule, AskingRule)]
+        limits[name] = {key: _limit(shift, key) for key in ("black", "white", "similarity")}
+        columns[name] = {array: [] for array in _ARRAYS}
+        answers[name] = {column: [] for column in answered}
+    failed = dict.fromkeys(shifts, 0)
+    for shard, receipt in enumerate(receipts):
+        if shifts.keys().isdisjoint(receipt.counts):
             continue
         for row in read_shard(directory, receipt, needed, "candidates", form):
             name = row["shift"]
-            if name not in rows:
+            if name not in shifts:
                 continue
-            label = row["label"]
-            index = row["index"]
-            object_score = row["object_score"]
-            score = row["shift_score"] if name in screened else np.inf
-            if object_score is None or score is None:
+            score = row["shift_score"] if has_threshold(shifts[name]) else np.inf
+            if row["object_score"] is None or score is None:
                 failed[name] += 1
                 continue
-            if not 0 <= label < len(recipe.classes) or index < 0:
+            if not 0 <= row["label"] < len(recipe.classes) or row["index"] < 0:
                 raise RunFailure(
                     f"{directory / receipt.path}: a candidate has a label that the recipe does not",
                     VERIFY,
@@ -160,63 +171,72 @@ def scores_of(
             least = row["object_threshold"]
             if least is None:
                 least = -1.0
-            reason = row["reason"]
-            kept = reason == ACCEPTED or keeps_image(reason, recipe.screen.keep_rejected)
             contrast = row.get("contrast")
             if contrast is None:
                 contrast = np.nan
+            reason = row["reason"]
+            kept = reason == ACCEPTED or keeps_image(reason, recipe.screen.keep_rejected)
             # A candidate passes the rules that ask models if none of them drops it.
             verdict = Verdict(row, {})
-            confirmed = all(rule.dropped([verdict]) == [None] for rule in rules[name])
-            values = (
-                score,
-                object_score,
-                least,
-                kept,
-                label,
-                index,
-                at,
-                contrast,
-                confirmed and _is_visible(row, *limits[name]),
-                *(_answer(row[column]) for column in answered),
-            )
-            rows[name].append(values)
+            confirmed = all(rule.dropped([verdict]) == [None] for rule in asking[name])
+            values = {
+                "scores": score,
+                "object_scores": row["object_score"],
+                "object_thresholds": least,
+                "has_image": kept,
+                "labels": row["label"],
+                "indices": row["index"],
+                "shards": shard,
+                "contrast": contrast,
+                "visible": confirmed and _is_visible(row, limits[name]),
+            }
+            for array, value in values.items():
+                columns[name][array].append(value)
+            for column, values in answers[name].items():
+                values.append(_answer(row[column]))
     scores = []
-    for shift in recipe.all_shifts():
-        if shift.name not in rows:
-            continue
-        shift_rows = sorted(rows[shift.name], key=lambda row: (row[0], row[4], row[5]))
-        types = (*_TYPES, *(np.float32 for _ in answered))
-        columns = list(zip(*shift_rows, strict=True)) or [()] * len(types)
-        every = list(map(np.array, columns, types))
-        *arrays, contrasts, passing = every[: len(_TYPES)]
-        if not contrasts.size or np.isnan(contrasts).any():
-            contrasts = None
-        of_shift = ShiftScores(
-            shift,
-            *arrays,
-            contrast=contrasts,
-            visible=passing,
-            answers=dict(zip(answered, every[len(_TYPES) :], strict=True)),
-            failed=failed[shift.name],
-        )
-        scores.append(of_shift)
+    for name, shift in shifts.items():
+        scores.append(_sorted_scores(shift, columns[name], answers[name], failed[name]))
     return tuple(scores)
+
+
+def _sorted_scores(
+    shift: Shift,
+    columns: Mapping[str, Sequence[Any]],
+    answers: Mapping[str, Sequence[float]],
+    failed: int,
+) -> ShiftScores:
+    arrays = {array: np.array(columns[array], kind) for array, kind in _ARRAYS.items()}
+    order = np.lexsort((arrays["indices"], arrays["labels"], arrays["scores"]))
+    arrays = {array: values[order] for array, values in arrays.items()}
+    contrast = arrays.pop("contrast")
+    if not contrast.size or np.isnan(contrast).any():
+        contrast = None
+    known = {}
+    for column, values in answers.items():
+        known[column] = np.array(values, np.float32)[order]
+    return ShiftScores(
+        shift,
+        **arrays,
+        contrast=contrast,
+        answers=known,
+        failed=failed,
+    )
 
 
 def _is_visible(
     row: Mapping[str, Any],
-    most_black: float | None,
-    most_white: float | None,
-    least_similar: float | None,
+    limits: Mapping[str, float | None],
 ) -> bool:
-    for name, most in (("black", most_black), ("white", most_white)):
+    for name in ("black", "white"):
+        most = limits[name]
         if most is not None and not (row.get(name) or 0.0) <= np.float32(most):
             return False
     similarity = row.get(SOURCE_SIMILARITY)
-    if similarity is None or least_similar is None:
+    least = limits["similarity"]
+    if similarity is None or least is None:
         return True
-    return not similarity < np.float32(least_similar)
+    return not similarity < np.float32(least)
 
 
 def _answer(value: Any) -> float:
@@ -264,7 +284,6 @@ class ObjectGroup:
     per class can set their thresholds.
     """
 
-    index: int
     caption: str
     units: tuple[int, ...]
     objects: tuple[ObjectScores, ...]
@@ -283,7 +302,7 @@ def object_groups(
         key = (shift.object_caption, json.dumps(spec, sort_keys=True))
         members.setdefault(key, []).append(unit)
     groups = []
-    for index, ((caption, _), units) in enumerate(members.items()):
+    for (caption, _), units in members.items():
         of_units = [scores[unit] for unit in units]
         sizes = [each.scores.size for each in of_units]
         unit_of_row = np.repeat(units, sizes)
@@ -307,7 +326,7 @@ def object_groups(
                 has_image=kept[rows],
             )
             objects.append(of_class)
-        groups.append(ObjectGroup(index, caption, tuple(units), tuple(objects)))
+        groups.append(ObjectGroup(caption, tuple(units), tuple(objects)))
     return tuple(groups)
 
 

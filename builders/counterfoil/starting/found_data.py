@@ -219,7 +219,7 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
     elif wanted.label_column is None:
         masks = mask_folder(origin, wanted.mask_column or MASK)
         origin = replace(origin, mask_column=None if masks is None else masks.column)
-    folder = plain_folder(origin) if boxes is masks is None else None
+    folder = plain_folder(origin) if boxes is None and masks is None else None
     if folder is not None:
         named = (wanted.train_split, wanted.validation_split)
         # A split may be without classes, unless it is named.
@@ -345,8 +345,17 @@ def _placed(
     origin: NamedDataset, outline: Outline, train: str, validation: str, marked: FoundTruth
 ) -> FoundData:
     """Return what was found of images with boxes or masks."""
-    splits = (outline.rows, train, validation)
-    return FoundData(origin, *splits, (), (), marked.notes, marked.side, marked)
+    return FoundData(
+        origin,
+        outline.rows,
+        train,
+        validation,
+        labels=(),
+        classes=(),
+        notes=marked.notes,
+        side=marked.side,
+        placed=marked,
+    )
 
 
 def _image_column(outline: Outline, wanted: InitOptions, masks: str | None = None) -> str:
@@ -475,10 +484,11 @@ def _classes(
             counts[split][label] += 1
     every = sum(counts.values(), Counter())
     present = [label for label in range(len(names)) if every[label]]
-    nameless = sum(counts[split][None] for split in splits)
     left_out = []
-    if nameless:
-        left_out.append(f"left out, because they have no label: {format_count(nameless, 'image')}")
+    if every[None]:
+        left_out.append(
+            f"left out, because they have no label: {format_count(every[None], 'image')}"
+        )
     images = {}
     for label in present:
         images[label] = {split: counts[split][label] for split in splits}

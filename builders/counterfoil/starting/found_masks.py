@@ -50,6 +50,7 @@ from counterfoil.starting.found_objects import (
     TILE,
     Exif,
     FoundTruth,
+    notes_on_exif,
     picture_sheet,
     tile_of,
 )
@@ -303,12 +304,7 @@ def _notes_on_rows(rows: Rows, looked: Sequence[int], exif: Exif | None) -> Iter
     if len(looked) < rows.count:
         yield f"{len(looked):,} of {rows.count:,} masks were read; a build reads all"
     yield from rows.notes
-    if exif is not None:
-        state = "turned" if exif == "apply" else "stored"
-        yield (
-            f"an EXIF tag turns some photographs: source.exif is {exif}, so masks are of photographs"
-            f" as {state}"
-        )
+    yield from notes_on_exif(exif, "masks")
 
 
 _LINE = 16  # pixels

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -143,6 +143,15 @@ def turned_photographs(rows: Rows) -> Exif | None:
     return None
 
 
+def notes_on_exif(exif: Exif | None, marks: str) -> Iterator[str]:
+    if exif is not None:
+        state = "turned" if exif == "apply" else "stored"
+        yield (
+            f"an EXIF tag turns some photographs: source.exif is {exif}, so {marks} are of"
+            f" photographs as {state}"
+        )
+
+
 def find_objects(
     rows: Rows, column: str, folder: ObjectFolder | None, exif: Exif | None
 ) -> FoundObjects:
@@ -185,12 +194,7 @@ def find_objects(
     if empty:
         notes.append(f"{format_count(empty, 'image has', 'images have')} no object")
     notes += rows.notes
-    if exif is not None:
-        state = "turned" if exif == "apply" else "stored"
-        notes.append(
-            f"an EXIF tag turns some photographs: source.exif is {exif}, so boxes are of"
-            f" photographs as {state}"
-        )
+    notes += notes_on_exif(exif, "boxes")
     sides = sorted(min(size) for size in sizes.values())
     side = sides[len(sides) // 2] if sides else None
     categories = names

@@ -84,12 +84,13 @@ def proposed_models(
         named = LARGE_GENERATOR
         usual_clip = LARGE_CLIP
     named = generator or named
-    if is_local(named) or named.startswith(LAB):
+    of_lab = named.startswith(LAB)
+    if is_local(named) or of_lab:
         local_folder(named)  # says what is not there
-    if named.startswith(LAB):
+    if of_lab:
         usual_clip = LAB_CLIP
     screen = _screen(clip or usual_clip)
-    if named.startswith(LAB):
+    if of_lab:
         drawn = {
             "kind": "diffusers",
             "model": named,
@@ -394,25 +395,11 @@ def init(given: InitOptions) -> InitResult:
     for of_split in copies:
         of_copies += of_split.notes(listed)
     notes = [*data.notes, *of_copies]
-    _, _, last = data.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")
-    last = re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_")
-    ending = _CORRUPTED if corrupts else _DRAWN
-    dataset = given.name or derived_name(last or "photos", ending)
+    dataset = given.name or _default_name(data.origin, _CORRUPTED if corrupts else _DRAWN)
     named = _from(path, data.origin)
     marked = data.placed
     _refuse_unfit(marked, given)
-    if marked is not None:
-        text = placed_recipe_text(data, marked, dataset, named)
-        reason = (
-            "Each shift is a known change to your own photographs, which leaves every"
-            f" {marked.task.marked} where it is."
-        )
-    elif models is None:
-        reason = WITHOUT_GPU
-        text = corrupt_recipe_text(data, dataset, named)
-    else:
-        reason = models.reason
-        text = recipe_text(data, models, dataset, named)
+    text, reason = _text_and_reason(data, models, dataset, named)
     moved = f"source.dataset={json.dumps(data.origin.dataset)}"
     recipe = load_recipe_text(text, [moved], place=str(path))
     if marked is not None:
@@ -442,6 +429,28 @@ def init(given: InitOptions) -> InitResult:
         commands=commands,
         copies=tuple(copies),
     )
+
+
+def _text_and_reason(
+    data: FoundData, models: ProposedModels | None, dataset: str, named: str
+) -> tuple[str, str]:
+    """Return the recipe's text, and why it proposes what it does."""
+    marked = data.placed
+    if marked is not None:
+        reason = (
+            "Each shift is a known change to your own photographs, which leaves every"
+            f" {marked.task.marked} where it is."
+        )
+        return placed_recipe_text(data, marked, dataset, named), reason
+    if models is None:
+        return corrupt_recipe_text(data, dataset, named), WITHOUT_GPU
+    return recipe_text(data, models, dataset, named), models.reason
+
+
+def _default_name(origin: NamedDataset, ending: str) -> str:
+    _, _, last = origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")
+    last = re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_")
+    return derived_name(last or "photos", ending)
 
 
 def _refuse_taken(path: Path, listed: Path, *, force: bool) -> None:

@@ -8,7 +8,7 @@ class that was trained in one context and fails outside this context.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal
@@ -166,9 +166,8 @@ def find_directions(
     """
     points = whiten(half.features, half.centre, half.deviation)
     fit = DirectionFit(mine.seed, settings.permutations, settings.fewest_errors)
-    right = ~half.failed
     classes = len(half.class_names)
-    fitted = fit_directions(points, right, half.labels, classes, half.units, fit, workers)
+    fitted = fit_directions(points, ~half.failed, half.labels, classes, half.units, fit, workers)
     pooled = categories_of(half) if settings.pool else {}
     stems = unique_slugs([*half.class_names, *pooled])
     of_direction = [field.name for field in fields(ClassDirection)]
@@ -217,26 +216,7 @@ def find_directions(
             vectors[f"{label}_hard"] = hard
             vectors[f"{label}_easy"] = easy
     if pooled:
-        # Each row's category (-1: none), and its point minus its class's mean, so that the
-        # direction separates contexts and not classes.
-        groups = np.full(len(half.labels), -1, dtype=np.int64)
-        within = points.copy()
-        for group, labels in enumerate(pooled.values()):
-            for label in labels:
-                rows = np.flatnonzero(half.labels == label)
-                groups[rows] = group
-                within[rows] -= within[rows].mean(axis=0)
-        within = unit_rows(within)
-        rows = np.flatnonzero(groups >= 0)
-        fitted = fit_directions(
-            within[rows],
-            right[rows],
-            groups[rows],
-            len(pooled),
-            half.units[rows],
-            fit,
-            workers,
-        )
+        within, fitted = _category_directions(half, points, pooled, fit, workers)
         of_categories = zip(pooled.items(), stems[classes:], fitted, strict=True)
         for (category, labels), stem, direction in of_categories:
             if isinstance(direction, Direction):
@@ -253,6 +233,36 @@ def find_directions(
             if side is not None:
                 hypotheses.append(side)
     return Found(tuple(hypotheses), tuple(notes), vectors, decide)
+
+
+def _category_directions(
+    half: DiscoverHalf,
+    points: Floats,
+    pooled: Mapping[str, tuple[int, ...]],
+    fit: DirectionFit,
+    workers: int | None,
+) -> tuple[Floats, Sequence[Direction | str]]:
+    """Return points (n, width) relative to the mean of their class, so that a direction separates
+    contexts and not classes, and each category's direction, or why it has none."""
+    categories = np.full(len(half.labels), -1, dtype=np.int64)
+    within = points.copy()
+    for category, labels in enumerate(pooled.values()):
+        for label in labels:
+            rows = np.flatnonzero(half.labels == label)
+            categories[rows] = category
+            within[rows] -= within[rows].mean(axis=0)
+    within = unit_rows(within)
+    rows = np.flatnonzero(categories >= 0)
+    fitted = fit_directions(
+        within[rows],
+        ~half.failed[rows],
+        categories[rows],
+        len(pooled),
+        half.units[rows],
+        fit,
+        workers,
+    )
+    return within, fitted
 
 
 def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
