@@ -41,6 +41,7 @@ sys.path[:0] = [
 ]
 
 import psutil  # noqa: E402
+import yaml  # noqa: E402
 from publishing_cases import with_package  # noqa: E402
 
 import results_page  # noqa: E402
@@ -64,11 +65,11 @@ HOME = "home"
 
 @dataclass(frozen=True)
 class Command:
-    """needs: what of the stock its folder holds. refuses: what may refuse a second run that finds
-    the first's files."""
+    """needs: names of the stock that its folder holds. refuses: what may refuse a second run that
+    finds the first's files."""
 
     words: str
-    needs: tuple[str, ...] = ()
+    needs: str = ""
     ends: frozenset[int] = frozenset({0})
     refuses: bool = False
 
@@ -77,145 +78,132 @@ CPU = "--device cpu"
 ONE = f"{CPU} --workers 1"
 COMMANDS = (
     Command("demo --quick --out demo"),
-    Command(f"init ./photos --out photos.yaml {CPU}", ("photos",), refuses=True),
-    Command(f"init ./streets --out streets.yaml {CPU}", ("streets",), refuses=True),
-    Command("init --detector detector/model.onnx", ("detector",), refuses=True),
+    Command(f"init ./photos --out photos.yaml {CPU}", "photos", refuses=True),
+    Command(f"init ./streets --out streets.yaml {CPU}", "streets", refuses=True),
+    Command("init --detector detector/model.onnx", "detector", refuses=True),
     Command("recipes"),
-    Command("compare new.csv old.csv", ("new.csv", "old.csv")),
-    Command("show mini.yaml", ("mini.yaml",)),
-    Command("check mini.yaml", ("mini.yaml",)),
-    Command(f"tokens learn.yaml --out learned {ONE}", ("learn.yaml",)),
-    Command(f"build mini.yaml --out built {ONE}", ("mini.yaml",)),
-    Command(f"build mini.yaml --out built {CPU} --workers 2", ("mini.yaml",)),
-    Command(f"build fog.yaml --out built {ONE}", ("fog.yaml", "photos")),
-    Command(f"build --from mini --out again {ONE}", ("mini",)),
-    Command(f"build --from damaged --out damaged {ONE}", ("damaged",)),
-    Command("calibrate mini", ("mini",)),
-    Command(f"calibrate mini --apply cut.yaml --out cut {CPU}", ("mini", "cut.yaml")),
-    Command(f"calibrate mini --apply cut.yaml --in-place --yes {CPU}", ("mini", "cut.yaml")),
-    Command("review mini", ("mini",)),
-    Command("review mini --answers anna.json ben.json", ("mini", "anna.json", "ben.json")),
-    Command("verify mini", ("mini",)),
-    Command(f"verify mini --rerender 3 {CPU}", ("mini",)),
-    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --out report {CPU}", ("mini",)),
-    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --into-card {CPU}", ("mini",)),
+    Command("compare new.csv old.csv", "new.csv old.csv"),
+    Command("show mini.yaml", "mini.yaml"),
+    Command("check mini.yaml", "mini.yaml"),
+    Command(f"tokens learn.yaml --out learned {ONE}", "learn.yaml"),
+    Command(f"build mini.yaml --out built {ONE}", "mini.yaml"),
+    Command(f"build mini.yaml --out built {CPU} --workers 2", "mini.yaml"),
+    Command(f"build fog.yaml --out built {ONE}", "fog.yaml photos"),
+    Command(f"build --from mini --out again {ONE}", "mini"),
+    Command(f"build --from damaged --out damaged {ONE}", "damaged"),
+    Command("calibrate mini", "mini"),
+    Command(f"calibrate mini --apply cut.yaml --out cut {CPU}", "mini cut.yaml"),
+    Command(f"calibrate mini --apply cut.yaml --in-place --yes {CPU}", "mini cut.yaml"),
+    Command("review mini", "mini"),
+    Command("review mini --answers anna.json ben.json", "mini anna.json ben.json"),
+    Command("verify mini", "mini"),
+    Command(f"verify mini --rerender 3 {CPU}", "mini"),
+    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --out report {CPU}", "mini"),
+    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --into-card {CPU}", "mini"),
     Command(
         "evaluate boxes --models predictions:boxes.parquet --into-card --gate gate.yaml",
-        ("boxes", "boxes.parquet", "gate.yaml"),
+        "boxes boxes.parquet gate.yaml",
         frozenset({0, 3, 4}),
     ),
-    Command(
-        "evaluate labels --models predictions:labels.csv --into-card", ("labels", "labels.csv")
-    ),
+    Command("evaluate labels --models predictions:labels.csv --into-card", "labels labels.csv"),
     Command(
         "mine star.yaml --method slices --limit 120 --out mined --device cpu --workers 1",
-        ("star.yaml",),
+        "star.yaml",
     ),
     Command(
         "mine star.yaml --method directions --limit 200 --out mined --device cpu --workers 1",
-        ("star.yaml",),
+        "star.yaml",
     ),
-    Command(f"mine contexts.yaml --limit 90 --out mined {ONE}", ("contexts.yaml",)),
-    Command(f"mine bugs.yaml --out mined {ONE}", ("bugs.yaml",)),
+    Command(f"mine contexts.yaml --limit 90 --out mined {ONE}", "contexts.yaml"),
+    Command(f"mine bugs.yaml --out mined {ONE}", "bugs.yaml"),
     # What was tried is not tried again: a kill after the last file leaves nothing to do, and the
     # same line is refused.
     Command(
         f"mine mined --try 'a sandal at night' --class sandal {ONE}",
-        ("mined", "bugs.yaml"),
+        "mined bugs.yaml",
         refuses=True,
     ),
-    Command(f"mine mined --again bugs.yaml {ONE}", ("mined", "bugs.yaml")),
+    Command(f"mine mined --again bugs.yaml {ONE}", "mined bugs.yaml"),
     Command(
         "mend --model lab:resnet10t --on scenes.yaml --with scenes-mined --lambda 0,1 --per-class"
         " 20 --out mended"
         f" {CPU}",
-        ("scenes.yaml", "source", "scenes-mined"),
+        "scenes.yaml source scenes-mined",
     ),
-    Command("open report --no-browser", ("report",)),
-    Command(f"publish mini {REPO} --yes", ("mini",)),
-    Command(f"publish --model model {REPO} --license mit --yes", ("model",)),
+    Command("open report --no-browser", "report"),
+    Command(f"publish mini {REPO} --yes", "mini"),
+    Command(f"publish --model model {REPO} --license mit --yes", "model"),
 )
 
 
 # --- the inputs
 
-MINI = {
-    "extends": "wardrobe-mini",
-    "name": "mini",
-    "source": {
-        "classes": [
-            {"id": "00", "name": "t-shirt", "source_label": 0},
-            {"id": "05", "name": "sandal", "source_label": 5},
-            {"id": "08", "name": "bag", "source_label": 8},
-        ]
-    },
-    "tokens": None,
-    "prompts": {"shifts": {"in_the_grass": None, "at_night": None}},
-    "generator": {"steps": 1, "guidance": 1.0, "size": 32, "batch_size": 4},
-    "screen": {
-        "object_threshold": -1,
-        "shift_threshold": -1,
-        "store_embeddings": True,
-        "judge": None,
-    },
-    "samples": {"candidates": 2},
-    "output": {"rows_per_shard": 4},
-    "evaluate": {"min_images_per_class": 1},
-}
-LEARN = {
-    **MINI,
-    "tokens": {
-        "path": None,
-        "learn": {"steps": 3, "batch_size": 1, "learning_rate": 1e-2, "classes_in_flight": 2},
-    },
-}
-FOG = {
-    "recipe": 1,
-    "name": "fog",
-    "source": {"dataset": "./photos"},
-    "generator": {"kind": "corrupt", "split": "validation"},
-    "prompts": {"shifts": {"fog": {"corruption": "fog", "severity": 3}}},
-    "samples": {"candidates": 4},
-    "output": {"rows_per_shard": 4},
-}
-STAR = {
-    "extends": "wardrobe-star",
-    "source": {
-        "dataset": "lab:planted/correlation-0",
-        "classes": [
-            {"id": "05", "name": "sandal", "source_label": 5},
-            {"id": "07", "name": "sneaker", "source_label": 7},
-        ],
-    },
-    "tokens": None,
-    "generator": {"adapter": "lab:decoder"},
-    "mine": {
-        "target": "lab:planted/correlation-0",
-        "on": ["validation"],
-        "train_rows": 100,
-    },
-}
-CONTEXTS = {
-    "extends": "wardrobe-contexts",
-    "source": {"classes": MINI["source"]["classes"]},
-    "samples": {"candidates": 2},
-    "mine": {"target": "lab:resnet10t", "settings": {"at_most_images": 4}},
-}
-BUGS = {
-    "extends": "wardrobe-bugs",
-    "generator": {"steps": 3, "batch_size": 8},
-    "screen": {"object_threshold": 0.2},
-    "samples": {"seed": 0},
-    "mine": {
-        "target": "lab:resnet10t",
-        "fdr": 0.9,
-        "margin": 0,
-        "settings": {
-            "classes": ["00", "05"], "baseline": 12, "fewest_failures": 1, "clusters": 1, "captions": 2, "described": 2,
-            "batch": 4, "pairs": 8, "estimate_pairs": 8, "adversarial": 4,
-        },
-    },
-}  # fmt: skip
+
+RECIPES = """
+mini: &mini
+  extends: wardrobe-mini
+  name: mini
+  source: &three
+    classes:
+    - {id: "00", name: t-shirt, source_label: 0}
+    - {id: "05", name: sandal, source_label: 5}
+    - {id: "08", name: bag, source_label: 8}
+  tokens: null
+  prompts: {shifts: {in_the_grass: null, at_night: null}}
+  generator: {steps: 1, guidance: 1.0, size: 32, batch_size: 4}
+  screen: {object_threshold: -1, shift_threshold: -1, store_embeddings: true, judge: null}
+  samples: {candidates: 2}
+  output: {rows_per_shard: 4}
+  evaluate: {min_images_per_class: 1}
+learn:
+  <<: *mini
+  tokens:
+    path: null
+    learn: {steps: 3, batch_size: 1, learning_rate: 0.01, classes_in_flight: 2}
+fog:
+  recipe: 1
+  name: fog
+  source: {dataset: ./photos}
+  generator: {kind: corrupt, split: validation}
+  prompts: {shifts: {fog: {corruption: fog, severity: 3}}}
+  samples: {candidates: 4}
+  output: {rows_per_shard: 4}
+star:
+  extends: wardrobe-star
+  source:
+    dataset: lab:planted/correlation-0
+    classes:
+    - {id: "05", name: sandal, source_label: 5}
+    - {id: "07", name: sneaker, source_label: 7}
+  tokens: null
+  generator: {adapter: "lab:decoder"}
+  mine: {target: lab:planted/correlation-0, "on": [validation], train_rows: 100}
+contexts:
+  extends: wardrobe-contexts
+  source: *three
+  samples: {candidates: 2}
+  mine: {target: "lab:resnet10t", settings: {at_most_images: 4}}
+bugs:
+  extends: wardrobe-bugs
+  generator: {steps: 3, batch_size: 8}
+  screen: {object_threshold: 0.2}
+  samples: {seed: 0}
+  mine:
+    target: lab:resnet10t
+    fdr: 0.9
+    margin: 0
+    settings:
+      classes: ["00", "05"]
+      baseline: 12
+      fewest_failures: 1
+      clusters: 1
+      captions: 2
+      described: 2
+      batch: 4
+      pairs: 8
+      estimate_pairs: 8
+      adversarial: 4
+"""
 
 
 def stocked(stock: Path) -> None:
@@ -236,15 +224,7 @@ def stocked(stock: Path) -> None:
     from support.images import encoded
     from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
 
-    recipes = {
-        "mini": MINI,
-        "learn": LEARN,
-        "fog": FOG,
-        "star": STAR,
-        "contexts": CONTEXTS,
-        "bugs": BUGS,
-    }
-    for name, recipe in recipes.items():
+    for name, recipe in yaml.safe_load(RECIPES).items():
         (stock / f"{name}.yaml").write_text(json.dumps(recipe))
     for name, wrong in (("new", 3), ("old", 5)):
         answers = [f"{number},{int(number % wrong > 0)}" for number in range(40)]
@@ -335,11 +315,10 @@ class Storm:
     def fresh(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.home / "tmp").mkdir(parents=True)
-        for name in self.command.needs:
+        for name in self.command.needs.split():
             source = self.stock / name
-            shutil.copytree(source, self.folder / name) if source.is_dir() else shutil.copy(
-                source, self.folder
-            )
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, self.folder / name)
 
     def environment(self) -> dict[str, str]:
         variables = dict(os.environ)
