@@ -9,12 +9,12 @@ import json
 import tarfile
 from collections.abc import Callable
 
-from fuzzing.cases import Bench, Prepared
-from fuzzing.commands import NAME, on_the_dataset
+from fuzzing.cases import NAME, Bench, Prepared
+from fuzzing.commands import on_the_dataset
 from fuzzing.pictures import odd_picture
-from fuzzing.templates import TAR, copied
-from fuzzing.trees import json_text, mutated
-from fuzzing.values import hostile_path, json_fragment, odd_value
+from fuzzing.templates import TAR
+from fuzzing.trees import json_text
+from fuzzing.values import as_bytes, json_fragment, odd_value
 
 Member = tuple[tarfile.TarInfo, bytes]
 
@@ -50,7 +50,7 @@ _FIELDS = (
 def archive(bench: Bench) -> Prepared:
     """Make one to three changes to the members of one shard."""
     chance = bench.chance
-    directory = copied(bench.templates, TAR, bench.folder / NAME)
+    directory = bench.copy(TAR)
     path = chance.choice(sorted(directory.rglob("*.tar")))
     bench.tell(f"{path.relative_to(directory).as_posix()}:")
     with tarfile.open(path) as tar:
@@ -91,20 +91,10 @@ def _name(members: list[Member], bench: Bench) -> list[Member]:
     chance = bench.chance
     member = members[_chosen(members, bench)][0]
     _, dot, suffix = member.name.partition(".")
-    new = chance.choice(
-        (
-            hostile_path(chance, bench.canaries, bench.folder / NAME / "data"),
-            str(odd_value(chance))[:400],
-        )
-    )
-    names = (
-        new,
-        f"{new}{dot}{suffix}",
-        f"{member.name}.{suffix}",
-        suffix,
-        f".{suffix}",
-        member.name.upper(),
-    )
+    path = bench.hostile_path(bench.folder / NAME / "data")
+    new = chance.choice((path, str(odd_value(chance))[:400]))
+    longer = f"{new}{dot}{suffix}"
+    names = (new, longer, f"{member.name}.{suffix}", suffix, f".{suffix}", member.name.upper())
     member.name = chance.choice(names).replace("\0", "") or "x"
     bench.tell(f"name ← {member.name[:80]!r}")
     return members
@@ -114,9 +104,9 @@ def _kind(members: list[Member], bench: Bench) -> list[Member]:
     member = members[_chosen(members, bench)][0]
     member.type = bench.chance.choice(_KINDS)
     canary = str(bench.canaries.paths()[0])
-    member.linkname = bench.chance.choice(
-        (canary, "../../../../../secret/secret.txt", member.name, members[0][0].name, "nowhere")
-    )
+    outside = "../../../../../secret/secret.txt"
+    targets = (canary, outside, member.name, members[0][0].name, "nowhere")
+    member.linkname = bench.chance.choice(targets)
     bench.tell(f"{member.name} is {member.type!r} to {member.linkname[:60]}")
     return members
 
@@ -127,11 +117,8 @@ def _document(members: list[Member], bench: Bench) -> list[Member]:
         tree = json.loads(members[index][1])
     except (ValueError, RecursionError):
         return members
-    tree, changes = mutated(tree, bench.chance, json_fragment, bench.chance.choice((1, 2)))
-    bench.tell(*changes)
-    return _with_content(
-        members, index, json_text(tree, canonical=False).encode("utf-8", "surrogatepass")
-    )
+    content = as_bytes(json_text(bench.mutate(tree, json_fragment, 1, 2)))
+    return _with_content(members, index, content)
 
 
 def _label(members: list[Member], bench: Bench) -> list[Member]:
@@ -168,7 +155,7 @@ def _headers(members: list[Member], bench: Bench) -> list[Member]:
     odd = {
         chance.choice(_HEADERS): chance.choice(_HEADER_VALUES) for _ in range(chance.choice((1, 2)))
     }
-    member.pax_headers = {**member.pax_headers, **odd}
+    member.pax_headers |= odd
     bench.tell(f"{member.name} has headers {odd}")
     return members
 
@@ -200,24 +187,24 @@ _CHANGES: tuple[Callable[[list[Member], Bench], list[Member]], ...] = (
 
 
 def _written(members: list[Member]) -> bytes:
-    with io.BytesIO() as file:
-        with tarfile.open(
-            fileobj=file, mode="w", format=tarfile.PAX_FORMAT, errors="surrogatepass"
-        ) as tar:
-            for member, content in members:
-                member.size = len(content) if member.isreg() else 0
-                member.name, member.linkname = _as_bytes(member.name), _as_bytes(member.linkname)
-                member.pax_headers = {
-                    key: _as_bytes(value) for key, value in member.pax_headers.items()
-                }
-                tar.addfile(member, io.BytesIO(content))
-        return file.getvalue()
+    file = io.BytesIO()
+    with tarfile.open(
+        fileobj=file, mode="w", format=tarfile.PAX_FORMAT, errors="surrogatepass"
+    ) as tar:
+        for member, content in members:
+            member.size = len(content) if member.isreg() else 0
+            member.name = _escaped(member.name)
+            member.linkname = _escaped(member.linkname)
+            for key, value in member.pax_headers.items():
+                member.pax_headers[key] = _escaped(value)
+            tar.addfile(member, io.BytesIO(content))
+    return file.getvalue()
 
 
-def _as_bytes(text: str) -> str:
+def _escaped(text: str) -> str:
     """Return the text with the bytes of half a character in the place of that half, which no
     archive can hold."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+    return as_bytes(text).decode("utf-8", "surrogateescape")
 
 
 def _with_odd_header(content: bytes, bench: Bench) -> bytes:

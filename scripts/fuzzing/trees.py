@@ -24,13 +24,11 @@ def places(tree: Any, path: Path = ()) -> Iterator[Path]:
     """Yield the path of every value below the root, down to the depth that is of use."""
     if len(path) == _DEEPEST:
         return
-    items = (
-        tree.items()
-        if isinstance(tree, dict)
-        else enumerate(tree)
-        if isinstance(tree, list)
-        else ()
-    )
+    items: Any = ()
+    if isinstance(tree, dict):
+        items = tree.items()
+    elif isinstance(tree, list):
+        items = enumerate(tree)
     for key, value in items:
         yield (*path, key)
         yield from places(value, (*path, key))
@@ -113,9 +111,8 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
                 put(tree, path, value)
                 return f"{name} ↔ {'.'.join(map(str, second))[:60]}"
         case "wrap":
-            holder[key] = chance.choice(
-                ([old], {"a": old}, [old, copy.deepcopy(old)], {str(key): old})
-            )
+            wrapped = ([old], {"a": old}, [old, copy.deepcopy(old)], {str(key): old})
+            holder[key] = chance.choice(wrapped)
             return f"{name} wrapped"
         case "many" if isinstance(old, list) and old:
             # Copies: a value in two places could come to hold itself.
@@ -142,17 +139,9 @@ def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
         position = chance.randrange(len(old) + 1)
         odd = odd_value(chance)
         odd = odd if isinstance(odd, str) else "x"
-        return chance.choice(
-            (
-                old[:position],
-                old[:position] + odd + old[position:],
-                old * 2,
-                old.upper(),
-                old[::-1],
-                old + " ",
-                odd + old,
-            )
-        )
+        inside = old[:position] + odd + old[position:]
+        changed = (old[:position], inside, old * 2, old.upper(), old[::-1], old + " ", odd + old)
+        return chance.choice(changed)
     if isinstance(old, list):
         return chance.choice(
             (old[::-1], old[:1], dict.fromkeys(map(str, old), 1), old[0] if old else None)
@@ -211,26 +200,22 @@ def yaml_text(tree: Any, chance: random.Random) -> str:
     )
 
 
-def json_text(tree: Any, canonical: bool) -> str:
+def json_text(tree: Any, canonical: bool = False) -> str:
     """Return JSON, if `canonical` in the form of datasets."""
-    if canonical and _is_sortable(tree):
-        return (
-            written(
-                tree, lambda value: json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False)
-            )
-            + "\n"
-        )
-    return written(tree, json.dumps)
+    if not canonical or not _is_sortable(tree):
+        return written(tree, json.dumps)
+    text = written(
+        tree, lambda value: json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False)
+    )
+    return f"{text}\n"
 
 
 def _is_sortable(tree: Any) -> bool:
     """Return whether the keys of each mapping can be sorted."""
-    below = (
-        list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list) else []
-    )
-    return len({type(key) is str for key in tree} if isinstance(tree, dict) else ()) < 2 and all(
-        map(_is_sortable, below)
-    )
+    if isinstance(tree, dict):
+        kinds = {type(key) is str for key in tree}
+        return len(kinds) < 2 and all(map(_is_sortable, tree.values()))
+    return not isinstance(tree, list) or all(map(_is_sortable, tree))
 
 
 def replace_leaves(tree: Any, paths: Sequence[Path], value: Callable[[], Any]) -> list[str]:
@@ -240,10 +225,9 @@ def replace_leaves(tree: Any, paths: Sequence[Path], value: Callable[[], Any]) -
         holder = tree
         for key in path[:-1]:
             if isinstance(holder, dict):
-                below = holder.get(key)
-                if not isinstance(below, dict | list):
-                    below = holder[key] = {}
-                holder = below
+                if not isinstance(holder.get(key), dict | list):
+                    holder[key] = {}
+                holder = holder[key]
             elif isinstance(holder, list) and isinstance(key, int) and key < len(holder):
                 holder = holder[key]
         new = value()

@@ -3,6 +3,7 @@ that lead away."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import random
@@ -30,19 +31,8 @@ NUMBERS = (
 )  # fmt: skip
 
 OTHERS: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    [],
-    {},
-    [[]],
-    [{}],
-    [None],
-    {"": ""},
-    {"a": {"b": [1]}},
-    ["x"],
-    [0],
-)
+    None, True, False, [], {}, [[]], [{}], [None], {"": ""}, {"a": {"b": [1]}}, ["x"], [0],
+)  # fmt: skip
 
 # What a tree cannot hold is written in place of a marker.
 _MARK = "zqfragment{}zq"
@@ -63,6 +53,12 @@ def _alias_bomb(depth: int, width: int, item: str = "x") -> str:
 
 def _deep(opening: str, closing: str, depth: int) -> str:
     return f"{opening * depth}{closing * depth}"
+
+
+def _keys(chance: random.Random, pair: str, comma: str) -> str:
+    """Return a mapping of many keys."""
+    count = chance.choice((2_000, 40_000))
+    return f"{{{comma.join(pair.format(index) for index in range(count))}}}"
 
 
 def yaml_fragment(chance: random.Random) -> Fragment:
@@ -115,7 +111,7 @@ def yaml_fragment(chance: random.Random) -> Fragment:
             '"\\x85\\u2028\\ufeff"',
             lambda: '"' + "x" * chance.choice((70_000, 900_000, 1_100_000)) + '"',
             lambda: "[" + "1, " * chance.choice((2_000, 60_000, 300_000)) + "1]",
-            lambda: "{" + ", ".join(f"k{index}: {index}" for index in range(chance.choice((2_000, 40_000)))) + "}",
+            lambda: _keys(chance, "k{0}: {0}", ", "),
             "|\n  text",
             "'unclosed",
             '"unclosed',
@@ -145,11 +141,7 @@ def json_fragment(chance: random.Random) -> Fragment:
             '"\\u0000"',
             lambda: '"' + "x" * chance.choice((70_000, 1_100_000)) + '"',
             lambda: "[" + "1," * chance.choice((2_000, 300_000)) + "1]",
-            lambda: (
-                "{"
-                + ",".join(f'"k{index}":{index}' for index in range(chance.choice((2_000, 40_000))))
-                + "}"
-            ),
+            lambda: _keys(chance, '"k{0}":{0}', ","),
             "tru",
             "[1,]",
             "'x'",
@@ -160,12 +152,7 @@ def json_fragment(chance: random.Random) -> Fragment:
 
 def odd_value(chance: random.Random) -> Any:
     """Return a new plain value that is seldom what was expected; a change may change it further."""
-    drawn = (
-        chance.choice(TEXTS),
-        chance.choice(TEXTS),
-        chance.choice(NUMBERS),
-        chance.choice(OTHERS),
-    )
+    drawn = [chance.choice(values) for values in (TEXTS, TEXTS, NUMBERS, OTHERS)]
     return copy.deepcopy(chance.choice(drawn))
 
 
@@ -198,23 +185,12 @@ def hostile_path(
 
 
 TRAPS = (
-    "fifo",
-    "loop",
-    "to_canary",
-    "to_folder",
-    "to_zero",
-    "empty",
-    "folder",
-    "binary",
-    "socket",
-    "sparse.yaml",
-)
+    "fifo", "loop", "to_canary", "to_folder", "to_zero", "empty", "folder", "binary", "socket", "sparse.yaml",
+)  # fmt: skip
 
 
 def set_traps(folder: Path, canaries: Canaries) -> Path:
     """Make a folder of files that are not what a reader takes them for; return its path."""
-    import socket
-
     folder.mkdir()
     os.mkfifo(folder / "fifo")
     (folder / "loop").symlink_to("loop")
@@ -226,31 +202,22 @@ def set_traps(folder: Path, canaries: Canaries) -> Path:
     (folder / "binary").write_bytes(bytes(range(256)) * 20)
     with (folder / "sparse.yaml").open("wb") as file:
         file.truncate(3 << 30)
-    before = Path.cwd()
-    # by a short name: a socket's path has room for 108 characters
-    with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(folder)
-        listener.bind("socket")
-        os.chdir(before)
+    make_socket(folder / "socket")
     return folder
+
+
+def make_socket(path: Path) -> None:
+    """Make a socket, by a short name: its path has room for 108 characters."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(path.parent):
+        listener.bind(path.name)
 
 
 def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[str, bytes]:
     """Return how the bytes are damaged, in words, and the bytes."""
     how = chance.choice(
-        (
-            "random",
-            "flipped",
-            "flipped",
-            "flipped",
-            "cut",
-            "doubled",
-            "empty",
-            "zeros",
-            "other",
-            "spliced",
-            "head",
-        )
+        ("random", *["flipped"] * 3, "cut", "doubled", "empty", "zeros", "other", "spliced", "head")
     )
     position = chance.randrange(len(content) + 1)
     match how:
@@ -259,9 +226,8 @@ def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[
         case "flipped":
             changed = bytearray(content or b"\0")
             for _ in range(chance.choice((1, 2, 5, 50))):
-                changed[chance.randrange(len(changed))] ^= chance.choice(
-                    (1, 2, 4, 8, 16, 32, 64, 128, 255)
-                )
+                index = chance.randrange(len(changed))
+                changed[index] ^= chance.choice((1, 2, 4, 8, 16, 32, 64, 128, 255))
             return how, bytes(changed)
         case "cut":
             return how, content[:position]
@@ -275,10 +241,14 @@ def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[
         case "other":
             return how, other
         case "spliced":
-            return how, content[:position] + other[len(other) // 3 : len(other) // 2] + content[
-                position:
-            ]
+            inserted = other[len(other) // 3 : len(other) // 2]
+            return how, content[:position] + inserted + content[position:]
     return how, content[: chance.choice((4, 8, 16))] + chance.randbytes(chance.choice((10, 5_000)))
+
+
+def as_bytes(text: str) -> bytes:
+    """Return the text as UTF-8, halves of characters too."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def marker(number: int) -> str:
