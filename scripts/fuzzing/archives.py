@@ -155,7 +155,7 @@ def _headers(members: list[Member], bench: Bench) -> list[Member]:
     odd = {
         chance.choice(_HEADERS): chance.choice(_HEADER_VALUES) for _ in range(chance.choice((1, 2)))
     }
-    member.pax_headers |= odd
+    member.pax_headers = {**member.pax_headers, **odd}
     bench.tell(f"{member.name} has headers {odd}")
     return members
 
