@@ -30,9 +30,17 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 # Before anything is imported that reads them: one thread each, no network, no token of a person.
-os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
-               "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_DISABLE_XET": "1", "TOKENIZERS_PARALLELISM": "false",
-               "MPLBACKEND": "agg", "NO_PROXY": "*"}  # fmt: skip
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_ENDPOINT": "http://127.0.0.1:9",
+    "HF_HUB_DISABLE_XET": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "MPLBACKEND": "agg",
+    "NO_PROXY": "*",
+}
 for _name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "COUNTERFOIL_DEBUG"):
     os.environ.pop(_name, None)
 

@@ -29,10 +29,17 @@ _FIRST = "# From here on written by scripts/write_hyponyms.py.\n"
 
 # Class → the nouns below which its own stand: those of the paper's public implementation.
 CIFAR = {
-    "airplane": ("airplane",), "automobile": ("car",), "bird": ("bird",), "cat": ("cat",),
-    "deer": ("deer", "antelope"), "dog": ("dog",), "frog": ("frog",), "horse": ("horse",), "ship": ("boat", "ship"),
+    "airplane": ("airplane",),
+    "automobile": ("car",),
+    "bird": ("bird",),
+    "cat": ("cat",),
+    "deer": ("deer", "antelope"),
+    "dog": ("dog",),
+    "frog": ("frog",),
+    "horse": ("horse",),
+    "ship": ("boat", "ship"),
     "truck": ("truck",),
-}  # fmt: skip
+}
 # With CIFAR's 9 adjectives and 11 prepositions, 15,840 captions.
 MOST = 160
 # Words that people take as slurs.

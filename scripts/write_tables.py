@@ -184,65 +184,89 @@ def lab_models() -> list[str]:
 
     least = min(value for name, value in above.items() if name != "class")
     rows = [
-        ["Oracle: background, light, colour, style", of(oracle, "background", "light", "colour", "style"), "≥ 0.97"],
+        [
+            "Oracle: background, light, colour, style",
+            of(oracle, "background", "light", "colour", "style"),
+            "≥ 0.97",
+        ],
         ["Oracle: class", of(oracle, "class"), "≥ 0.88"],
         ["Oracle: pattern, weather, companion", of(oracle, "pattern", "weather", "companion"), ""],
-        ["`lab:clip`, zero-shot shift among 23 (one shift in an image)", of(clip, "zero_shot_shift"), "≥ 0.9"],
+        [
+            "`lab:clip`, zero-shot shift among 23 (one shift in an image)",
+            of(clip, "zero_shot_shift"),
+            "≥ 0.9",
+        ],
         ["`lab:clip`, zero-shot class", of(clip, "zero_shot_class"), "≥ 0.8"],
         ["`lab:sd`, class agreement, raw", of(sd, "class_agreement"), ""],
         [
             "`lab:sd`, class agreement, as a share of the oracle's on true renders",
-            of(sd, "class_agreement_of_oracle"), "≥ 0.9",
+            of(sd, "class_agreement_of_oracle"),
+            "≥ 0.9",
         ],
         [
             "`lab:sd`, shift agreement: mean of 23, least",
-            of(sd, "shift_agreement", "shift_agreement_least"), "≥ 0.85, ≥ 0.6",
+            of(sd, "shift_agreement", "shift_agreement_least"),
+            "≥ 0.85, ≥ 0.6",
         ],
         [
             "`lab:captioner`, right word if there is one: background, light, colour, style",
-            of(right, "background", "light", "colour", "style"), "≥ 0.9",
+            of(right, "background", "light", "colour", "style"),
+            "≥ 0.9",
         ],
-        ["The same: pattern, weather, companion, class", of(right, "pattern", "weather", "companion", "class"), ""],
+        [
+            "The same: pattern, weather, companion, class",
+            of(right, "pattern", "weather", "companion", "class"),
+            "",
+        ],
         [
             "The same, on images by `lab:sd`: background, light, colour, class",
-            of(drawn["told_as_prompted"], "background", "light", "colour", "class"), "",
+            of(drawn["told_as_prompted"], "background", "light", "colour", "class"),
+            "",
         ],
         [
             "`lab:captioner`, true caption above one with one attribute changed, least of all but"
             " class",
-            f"{least:.3f}", "≥ 0.95",
+            f"{least:.3f}",
+            "≥ 0.95",
         ],
         ["The same, with another class", of(above, "class"), "≥ 0.95"],
         [
             "Nearest training image of a generated one, RMS levels of 255: median, least",
-            ", ".join(f"{sd[nearest[0]][end]:.2f}" for end in ("median", "least")), "",
+            ", ".join(f"{sd[nearest[0]][end]:.2f}" for end in ("median", "least")),
+            "",
         ],
         [
             "The same for held-out true renders",
-            ", ".join(f"{sd[nearest[1]][end]:.2f}" for end in ("median", "least")), "",
+            ", ".join(f"{sd[nearest[1]][end]:.2f}" for end in ("median", "least")),
+            "",
         ],
         [
             "Eight classifiers on `lab:wardrobe` validation, least to most",
-            f"{min(accuracies):.3f} to {max(accuracies):.3f}", "0.15 apart",
+            f"{min(accuracies):.3f} to {max(accuracies):.3f}",
+            "0.15 apart",
         ],
         [
             "`lab:rtdetr_boxes` on `lab:wardrobe-boxes` validation: AP, AP50",
-            of(boxes, "validation_ap", "validation_ap50"), "AP50 ≥ 0.6",
+            of(boxes, "validation_ap", "validation_ap50"),
+            "AP50 ≥ 0.6",
         ],
         [
             "`lab:upernet_masks` on `lab:wardrobe-masks` validation: mIoU, pixel accuracy",
-            of(masks, "validation_miou", "validation_pixel_accuracy"), "mIoU ≥ 0.6",
+            of(masks, "validation_miou", "validation_pixel_accuracy"),
+            "mIoU ≥ 0.6",
         ],
         [
             "Mean of the eight on the base, prompted by `lab:tokens`",
-            f"{mean['by_token'] / 100:.3f}", f"{mean['true_renders'] / 100:.3f}, on true renders",
+            f"{mean['by_token'] / 100:.3f}",
+            f"{mean['true_renders'] / 100:.3f}, on true renders",
         ],
         ["The same, prompted by class name", f"{mean['by_name'] / 100:.3f}", ""],
         [
             "Error of the drop of `wardrobe-mini`, points, by token and by name",
-            ", ".join(f"{measured['drop_error_mean'][way]:.1f}" for way in ("by_token", "by_name")), "",
+            ", ".join(f"{measured['drop_error_mean'][way]:.1f}" for way in ("by_token", "by_name")),
+            "",
         ],
-    ]  # fmt: skip
+    ]
     return markdown(["What", "Measured", "Aim"], rows)
 
 
@@ -273,9 +297,13 @@ def command(folder: Path, *words: str) -> str:
     """Run a command of this checkout in a folder; return what it prints."""
     program = "from counterfoil.cli.entry import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=folder, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", program, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT / "builders"), "COLUMNS": "160"},
-    )  # fmt: skip
+    )
     if done.returncode:
         raise SystemExit(f"counterfoil {' '.join(words)}\n{done.stderr}")
     return done.stdout

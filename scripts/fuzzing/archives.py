@@ -19,9 +19,15 @@ from fuzzing.values import as_bytes, json_fragment, odd_value
 Member = tuple[tarfile.TarInfo, bytes]
 
 _KINDS = (
-    tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE,
-    tarfile.CONTTYPE, b"Z",
-)  # fmt: skip
+    tarfile.SYMTYPE,
+    tarfile.LNKTYPE,
+    tarfile.CHRTYPE,
+    tarfile.BLKTYPE,
+    tarfile.FIFOTYPE,
+    tarfile.DIRTYPE,
+    tarfile.CONTTYPE,
+    b"Z",
+)
 _LABELS = (
     b"",
     b"-1",
@@ -36,15 +42,33 @@ _LABELS = (
     b"9" * 18,
 )
 _HEADERS = (
-    "path", "size", "linkpath", "mtime", "GNU.sparse.major", "GNU.sparse.realsize", "GNU.sparse.map", "hdrcharset", "x",
-)  # fmt: skip
+    "path",
+    "size",
+    "linkpath",
+    "mtime",
+    "GNU.sparse.major",
+    "GNU.sparse.realsize",
+    "GNU.sparse.map",
+    "hdrcharset",
+    "x",
+)
 _HEADER_VALUES = ("-1", "x", "0", str(2**40), "9" * 30, "../../x", "1,2,3", "BINARY", "")
 # Where a header holds its name, size, time and kind, and what they could be.
 _FIELDS = (
-    (124, b"77777777777\0"), (124, b"-0000000001\0"), (124, b"\x80" + b"\0" * 3 + b"\xff" * 8), (124, b"zzzzzzzzzzz\0"),
-    (156, b"x"), (156, b"g"), (156, b"L"), (156, b"S"), (156, b"K"), (0, b"../../x\0"), (0, b"\0"), (0, b"\xff\xfe"),
+    (124, b"77777777777\0"),
+    (124, b"-0000000001\0"),
+    (124, b"\x80" + b"\0" * 3 + b"\xff" * 8),
+    (124, b"zzzzzzzzzzz\0"),
+    (156, b"x"),
+    (156, b"g"),
+    (156, b"L"),
+    (156, b"S"),
+    (156, b"K"),
+    (0, b"../../x\0"),
+    (0, b"\0"),
+    (0, b"\xff\xfe"),
     (136, b"99999999999\0"),
-)  # fmt: skip
+)
 
 
 def archive(bench: Bench) -> Prepared:
@@ -181,9 +205,22 @@ def _large(members: list[Member], bench: Bench) -> list[Member]:
 
 
 _CHANGES: tuple[Callable[[list[Member], Bench], list[Member]], ...] = (
-    _name, _name, _kind, _kind, _document, _document, _document, _label, _image, _image, _order, _order, _headers,
-    _sparse, _large,
-)  # fmt: skip
+    _name,
+    _name,
+    _kind,
+    _kind,
+    _document,
+    _document,
+    _document,
+    _label,
+    _image,
+    _image,
+    _order,
+    _order,
+    _headers,
+    _sparse,
+    _large,
+)
 
 
 def _written(members: list[Member]) -> bytes:

@@ -10,9 +10,16 @@ from fuzzing.templates import CLASSIFIER, sealed
 _CUT = "screen: {shift_threshold: 0.3}\n"
 # How often each is run; building is dear.
 _OFTEN = {
-    "verify": 8, "evaluate": 4, "calibrate": 4, "apply": 3, "build": 2, "repair": 1, "show": 1, "check": 1,
+    "verify": 8,
+    "evaluate": 4,
+    "calibrate": 4,
+    "apply": 3,
+    "build": 2,
+    "repair": 1,
+    "show": 1,
+    "check": 1,
     "publish": 4,
-}  # fmt: skip
+}
 
 
 def dataset_step(bench: Bench, among: Sequence[str]) -> Step:

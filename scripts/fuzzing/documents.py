@@ -19,10 +19,20 @@ from fuzzing.values import as_bytes, json_fragment, odd_value
 
 # How often each document is the one; all receipts together are one.
 _OFTEN = {
-    "recipe.yaml": 4, "lock.json": 4, "manifest.json": 3, "receipts": 5, "thresholds.json": 3, "croissant.json": 1,
-    "README.md": 1, "evaluation/results.json": 2, "tokens/manifest.json": 1, "_info.json": 1,
-    ".counterfoil/replacement/swap.json": 2, "tokens": 2, ROWS: 2,
-}  # fmt: skip
+    "recipe.yaml": 4,
+    "lock.json": 4,
+    "manifest.json": 3,
+    "receipts": 5,
+    "thresholds.json": 3,
+    "croissant.json": 1,
+    "README.md": 1,
+    "evaluation/results.json": 2,
+    "tokens/manifest.json": 1,
+    "_info.json": 1,
+    ".counterfoil/replacement/swap.json": 2,
+    "tokens": 2,
+    ROWS: 2,
+}
 
 
 def document(bench: Bench) -> Prepared:

@@ -16,13 +16,29 @@ from fuzzing.values import TEXTS
 Tree = dict[str, Any]
 
 _THRESHOLDS = (
-    -1, 1, 0, -0.0, 1e-300, 0.1, {"value": 1}, {"percentile": 0}, {"percentile": 100}, {"percentile": 1e-9},
-    {"percentile": 99.999}, None,
-)  # fmt: skip
+    -1,
+    1,
+    0,
+    -0.0,
+    1e-300,
+    0.1,
+    {"value": 1},
+    {"percentile": 0},
+    {"percentile": 100},
+    {"percentile": 1e-9},
+    {"percentile": 99.999},
+    None,
+)
 
 _SOURCE_KEYS = (
-    "dataset", "config", "revision", "train_split", "validation_split", "image_column", "label_column",
-)  # fmt: skip
+    "dataset",
+    "config",
+    "revision",
+    "train_split",
+    "validation_split",
+    "image_column",
+    "label_column",
+)
 
 
 def extreme(tree: Tree, chance: random.Random) -> str:
@@ -230,6 +246,21 @@ def _source(tree: Tree, chance: random.Random) -> str:
 
 
 _CHANGES: tuple[Callable[[Tree, random.Random], str], ...] = (
-    _samples, _samples, _output, _output, _generator, _generator, _words, _prompt, _prompt, _prompt, _shifts, _shifts,
-    _classes, _threshold, _screen, _sections, _source,
-)  # fmt: skip
+    _samples,
+    _samples,
+    _output,
+    _output,
+    _generator,
+    _generator,
+    _words,
+    _prompt,
+    _prompt,
+    _prompt,
+    _shifts,
+    _shifts,
+    _classes,
+    _threshold,
+    _screen,
+    _sections,
+    _source,
+)

@@ -54,10 +54,29 @@ def _saved(chance: random.Random) -> bytes:
     from PIL import Image
 
     mode, form = chance.choice(
-        (("1", "PNG"), ("L", "PNG"), ("P", "PNG"), ("LA", "PNG"), ("RGBA", "PNG"), ("I;16", "PNG"), ("CMYK", "JPEG"),
-         ("L", "JPEG"), ("P", "GIF"), ("RGB", "BMP"), ("F", "TIFF"), ("I", "TIFF"), ("RGB", "WEBP"), ("RGBA", "WEBP"),
-         ("RGB", "PPM"), ("RGB", "ICO"), ("RGB", "TGA"), ("RGB", "PDF"), ("RGB", "EPS"), ("RGB", "JPEG2000"))
-    )  # fmt: skip
+        (
+            ("1", "PNG"),
+            ("L", "PNG"),
+            ("P", "PNG"),
+            ("LA", "PNG"),
+            ("RGBA", "PNG"),
+            ("I;16", "PNG"),
+            ("CMYK", "JPEG"),
+            ("L", "JPEG"),
+            ("P", "GIF"),
+            ("RGB", "BMP"),
+            ("F", "TIFF"),
+            ("I", "TIFF"),
+            ("RGB", "WEBP"),
+            ("RGBA", "WEBP"),
+            ("RGB", "PPM"),
+            ("RGB", "ICO"),
+            ("RGB", "TGA"),
+            ("RGB", "PDF"),
+            ("RGB", "EPS"),
+            ("RGB", "JPEG2000"),
+        )
+    )
     size = chance.choice(((64, 64), (64, 64), (1, 1), (1, 5_000), (63, 65), (16, 16)))
     with io.BytesIO() as file:
         Image.new(mode, size).save(file, form)
@@ -77,9 +96,27 @@ def _kept(shared: Path, width: int) -> bytes:
 def odd_picture(chance: random.Random, shared: Path) -> tuple[str, bytes]:
     """Return a description and its bytes. `shared` is a folder for what is costly to make."""
     what = chance.choice(
-        ("bomb", "bomb", "wall", "palette bomb", "animation", "text bomb", "icc bomb", "early end", "no pixel", "svg",
-         "odd mode", "odd mode", "text", "empty", "cut", "header", "page", "script")
-    )  # fmt: skip
+        (
+            "bomb",
+            "bomb",
+            "wall",
+            "palette bomb",
+            "animation",
+            "text bomb",
+            "icc bomb",
+            "early end",
+            "no pixel",
+            "svg",
+            "odd mode",
+            "odd mode",
+            "text",
+            "empty",
+            "cut",
+            "header",
+            "page",
+            "script",
+        )
+    )
     small = png_of(64, 64, bits=8, colour=2)
     if what in _NO_PICTURES:
         return what, _NO_PICTURES[what]

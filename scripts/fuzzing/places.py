@@ -14,23 +14,61 @@ from fuzzing.templates import BUILT
 from fuzzing.values import TRAPS, make_socket, set_traps
 
 _REPLACED = (
-    "fifo", "fifo", "link to a canary", "link to a canary", "link beside", "loop", "link to /dev/zero", "folder",
-    "empty", "endless", "socket", "gone", "unreadable",
-)  # fmt: skip
+    "fifo",
+    "fifo",
+    "link to a canary",
+    "link to a canary",
+    "link beside",
+    "loop",
+    "link to /dev/zero",
+    "folder",
+    "empty",
+    "endless",
+    "socket",
+    "gone",
+    "unreadable",
+)
 _HOW = (
-    *_REPLACED, "linked folder", "linked folder", "linked folder outside", "one more", "one more", "odd name",
-    "odd name", "deep", "model", "model", "private", "private",
-)  # fmt: skip
+    *_REPLACED,
+    "linked folder",
+    "linked folder",
+    "linked folder outside",
+    "one more",
+    "one more",
+    "odd name",
+    "odd name",
+    "deep",
+    "model",
+    "model",
+    "private",
+    "private",
+)
 _ODD_NAMES = (
-    b"a\nb", b"\xff\xfe", b"-rf", "日本語".encode(), b"x" * 255, b" ", b"[bold]",
-    b".hidden", b"a\\b", b"\x1b[2J", b"CON", b"%s",
-)  # fmt: skip
+    b"a\nb",
+    b"\xff\xfe",
+    b"-rf",
+    "日本語".encode(),
+    b"x" * 255,
+    b" ",
+    b"[bold]",
+    b".hidden",
+    b"a\\b",
+    b"\x1b[2J",
+    b"CON",
+    b"%s",
+)
 # More than a case may take of memory, and no more than is hashed in a second or two, which sealed
 # ones are.
 _ENDLESS = 5 << 28
 _PRIVATE = (
-    "lock", "lock.pid", "replacement", "evaluation", "predictions", "calibrate.html", "review.html",
-)  # fmt: skip
+    "lock",
+    "lock.pid",
+    "replacement",
+    "evaluation",
+    "predictions",
+    "calibrate.html",
+    "review.html",
+)
 
 
 def place(bench: Bench) -> Prepared:

@@ -35,8 +35,15 @@ prompts:
 """
 # A cut that is valid, at its ends.
 _ENDS = (
-    -1, 1, 0.0, 0.25, {"value": 1}, {"percentile": 0}, {"percentile": 100}, {"percentile": 1e-9},
-)  # fmt: skip
+    -1,
+    1,
+    0.0,
+    0.25,
+    {"value": 1},
+    {"percentile": 0},
+    {"percentile": 100},
+    {"percentile": 1e-9},
+)
 # Where a recipe names files.
 PATHS: tuple[Place, ...] = (
     ("extends",),
@@ -48,20 +55,56 @@ PATHS: tuple[Place, ...] = (
     ("evaluate", "models", 0),
 )
 _FILES = (
-    "r.yaml", "r.yaml", "recipe.yaml", "-r.yaml", "[bold]r.yaml", "r\n.yaml", "日本語.yaml", "r",
-)  # fmt: skip
+    "r.yaml",
+    "r.yaml",
+    "recipe.yaml",
+    "-r.yaml",
+    "[bold]r.yaml",
+    "r\n.yaml",
+    "日本語.yaml",
+    "r",
+)
 # Reading the file that a person's own recipe names here is what the keys are for.
 _NAMES_FILES = ("extends", "classes")
 _ODD_BYTES = (
-    b"\0", b"\t", b"\r", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\x85", b"\xe2\x80\xa8", b"\n---\n", b"\n...\n",
-    b"%YAML 9.9\n", b"\xef\xbb\xbf", b"\x1b[2J", b": ", b"- ", b"\n  ", b"#", b"&", b"*", b"!", b"{", b"]",
-    b"\n" * 5_000, b" " * 50_000,
-)  # fmt: skip
+    b"\0",
+    b"\t",
+    b"\r",
+    b"\xff",
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"\x85",
+    b"\xe2\x80\xa8",
+    b"\n---\n",
+    b"\n...\n",
+    b"%YAML 9.9\n",
+    b"\xef\xbb\xbf",
+    b"\x1b[2J",
+    b": ",
+    b"- ",
+    b"\n  ",
+    b"#",
+    b"&",
+    b"*",
+    b"!",
+    b"{",
+    b"]",
+    b"\n" * 5_000,
+    b" " * 50_000,
+)
 
 
 _ODD_KEYS = (
-    "", ".", "a.", ".a", "a..b", "x" * 9_000, ".".join("a" * 2_000), "samples.", "é",
-)  # fmt: skip
+    "",
+    ".",
+    "a.",
+    ".a",
+    "a..b",
+    "x" * 9_000,
+    ".".join("a" * 2_000),
+    "samples.",
+    "é",
+)
 
 
 @functools.cache

@@ -40,17 +40,33 @@ _PICKLES = {
     ),
 }
 _NAMES = (
-    ("_name_or_path",), ("_class_name",), ("tokenizer_class",), ("auto_map", "AutoModel"), ("architectures",),
-)  # fmt: skip
+    ("_name_or_path",),
+    ("_class_name",),
+    ("tokenizer_class",),
+    ("auto_map", "AutoModel"),
+    ("architectures",),
+)
 _TOKENS = 10
 _SETTINGS = (
-    "input_size", "mean", "std", "crop_pct", "interpolation", "crop_mode", "num_classes", "test_input_size",
+    "input_size",
+    "mean",
+    "std",
+    "crop_pct",
+    "interpolation",
+    "crop_mode",
+    "num_classes",
+    "test_input_size",
     "pool_size",
-)  # fmt: skip
+)
 _ARCHITECTURES = (
-    "vit_giant_patch14_224", "resnet18", "vit_7b_patch16_dinov3", "../x", "lcnet_035.ra2_in1k", "",
+    "vit_giant_patch14_224",
+    "resnet18",
+    "vit_7b_patch16_dinov3",
+    "../x",
+    "lcnet_035.ra2_in1k",
+    "",
     "eva_giant_patch14_560",
-)  # fmt: skip
+)
 _WIDTH = 128  # of the text encoder of lab:sd
 
 

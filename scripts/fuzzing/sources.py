@@ -84,11 +84,15 @@ def _changed(tree: Any, bench: Bench) -> bytes:
 def _coco(bench: Bench) -> dict[str, bytes]:
     annotations = [
         {
-            "id": number, "image_id": number, "category_id": _number(bench, number % 2 + 1),
-            "iscrowd": _number(bench, 0), "area": _number(bench, 80), "bbox": [_number(bench, side) for side in _BOX],
+            "id": number,
+            "image_id": number,
+            "category_id": _number(bench, number % 2 + 1),
+            "iscrowd": _number(bench, 0),
+            "area": _number(bench, 80),
+            "bbox": [_number(bench, side) for side in _BOX],
         }
         for number in range(_COUNT)
-    ]  # fmt: skip
+    ]
     sides = {"width": _number(bench, _SIDE), "height": _number(bench, _SIDE)}
     images = [
         {"id": _number(bench, number), "file_name": f"{number}.png", **sides}
@@ -174,8 +178,12 @@ def _image_table(bench: Bench) -> dict[str, bytes]:
 
 
 _FORMS: dict[str, Callable[[Bench], dict[str, bytes]]] = {
-    "coco": _coco, "yolo": _yolo, "voc": _voc, "table": _table, "images in a table": _image_table,
-}  # fmt: skip
+    "coco": _coco,
+    "yolo": _yolo,
+    "voc": _voc,
+    "table": _table,
+    "images in a table": _image_table,
+}
 
 _LINES = ("worse_than(earlier/results.json, any) <= 5", "drop(any) <= 10", "accuracy(base) >= 1")
 

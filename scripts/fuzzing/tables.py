@@ -17,16 +17,46 @@ from fuzzing.templates import EDITS, PARQUET, TOKENS
 from fuzzing.values import odd_value
 
 _NUMBERS = (
-    "object_score", "shift_score", "object_threshold", "shift_threshold", "seed", "index", "label", "steps", "guidance",
-)  # fmt: skip
+    "object_score",
+    "shift_score",
+    "object_threshold",
+    "shift_threshold",
+    "seed",
+    "index",
+    "label",
+    "steps",
+    "guidance",
+)
 _HUGE_ROWS = 3_000_000
 _NUMBER_TYPES = (
-    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
-)  # fmt: skip
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+)
 _NESTED: tuple[Any, ...] = (
-    [1], ["a"], [[1.0]], [], [None], {"a": 1}, {"a": [1]}, {"a": {"b": "c"}}, [{"a": 1}], [1.0] * 4, [1e308] * 4, b"a",
-    [True] * 4, [10**18] * 4,
-)  # fmt: skip
+    [1],
+    ["a"],
+    [[1.0]],
+    [],
+    [None],
+    {"a": 1},
+    {"a": [1]},
+    {"a": {"b": "c"}},
+    [{"a": 1}],
+    [1.0] * 4,
+    [1e308] * 4,
+    b"a",
+    [True] * 4,
+    [10**18] * 4,
+)
 # A row group each, or thousands of columns of them, takes minutes to write.
 _MANY_ROWS = 10_000
 
@@ -57,8 +87,16 @@ def rewrite(path: Path, bench: Bench) -> None:
         return
     for _ in range(bench.chance.choice((1, 1, 2))):
         change = bench.chance.choice(
-            (*[_values] * 3, *[_images] * 2, *[_columns] * 2, *[_types] * 2, _odd, change_rows, _metadata)
-        )  # fmt: skip
+            (
+                *[_values] * 3,
+                *[_images] * 2,
+                *[_columns] * 2,
+                *[_types] * 2,
+                _odd,
+                change_rows,
+                _metadata,
+            )
+        )
         try:
             words, rows = change(rows, bench)
         except (*_cannot_hold(), IndexError, KeyError, NotImplementedError):
@@ -223,13 +261,26 @@ def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
     chance = bench.chance
     column = chance.choice([name for name in rows.column_names if name != "image"])
     plain = (
-        pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.int64(), pa.uint64(), pa.float16(), pa.float64(),
-        pa.bool_(), pa.null(), pa.date32(), pa.timestamp("ns"), pa.decimal128(38, 2),
-    )  # fmt: skip
+        pa.string(),
+        pa.large_string(),
+        pa.binary(),
+        pa.int8(),
+        pa.int64(),
+        pa.uint64(),
+        pa.float16(),
+        pa.float64(),
+        pa.bool_(),
+        pa.null(),
+        pa.date32(),
+        pa.timestamp("ns"),
+        pa.decimal128(38, 2),
+    )
     nested = (
-        pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.dictionary(pa.int32(), pa.string()),
+        pa.list_(pa.int64()),
+        pa.struct([("a", pa.int64())]),
+        pa.dictionary(pa.int32(), pa.string()),
         pa.map_(pa.string(), pa.int64()),
-    )  # fmt: skip
+    )
     kind = chance.choice((*plain, *nested))
     values = rows.column(column).to_pylist()
     constants = ([value] * len(values) for value in ([1], {"a": 1}, [("a", 1)], 1, None))

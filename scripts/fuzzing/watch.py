@@ -47,13 +47,30 @@ _MOST_KEPT = 20
 # it links to.
 _READING = {"os.listdir": 1, "os.scandir": 1, "os.chdir": 1, "os.getxattr": 1, "ctypes.dlopen": 1}
 _CHANGING = {
-    "os.mkdir": 1, "os.rmdir": 1, "os.remove": 1, "os.rename": 2, "os.link": 2, "os.truncate": 1, "os.chmod": 1,
-    "os.chown": 1, "os.utime": 1, "os.setxattr": 1, "os.symlink": 2, "shutil.rmtree": 1, "shutil.move": 2,
+    "os.mkdir": 1,
+    "os.rmdir": 1,
+    "os.remove": 1,
+    "os.rename": 2,
+    "os.link": 2,
+    "os.truncate": 1,
+    "os.chmod": 1,
+    "os.chown": 1,
+    "os.utime": 1,
+    "os.setxattr": 1,
+    "os.symlink": 2,
+    "shutil.rmtree": 1,
+    "shutil.move": 2,
     "sqlite3.connect": 1,
-}  # fmt: skip
+}
 _OF_THE_NAME = {
-    "os.mkdir", "os.rmdir", "os.remove", "os.rename", "os.symlink", "shutil.rmtree", "shutil.move",
-}  # fmt: skip
+    "os.mkdir",
+    "os.rmdir",
+    "os.remove",
+    "os.rename",
+    "os.symlink",
+    "shutil.rmtree",
+    "shutil.move",
+}
 _PATHS = {**_READING, **_CHANGING}
 _PROGRAMS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"}
 _FAREST = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
@@ -61,8 +78,13 @@ _WATCHED = {"open", *_PATHS, *_PROGRAMS, *_FAREST}
 # The place of a directory's descriptor among an event's arguments: what it names is relative to
 # that.
 _DESCRIPTORS = {
-    "os.mkdir": 2, "os.rmdir": 1, "os.remove": 1, "os.chmod": 2, "os.chown": 3, "os.utime": 3,
-}  # fmt: skip
+    "os.mkdir": 2,
+    "os.rmdir": 1,
+    "os.remove": 1,
+    "os.chmod": 2,
+    "os.chown": 3,
+    "os.utime": 3,
+}
 
 
 def roots_of_the_program() -> tuple[str, ...]:
