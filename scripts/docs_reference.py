@@ -22,6 +22,7 @@ import tempfile
 import tomllib
 from collections.abc import Collection, Iterator
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from string import Formatter
 from types import NoneType, UnionType
@@ -34,23 +35,17 @@ from pydantic_core import PydanticUndefined
 
 import counterfoil
 from counterfoil.cli.main import app
-from counterfoil.comparing import messages as comparing_messages
 from counterfoil.corrupting.corruptions import CORRUPTIONS
-from counterfoil.data import messages as data_messages
 from counterfoil.errors import MessageTable
-from counterfoil.evaluation import messages as evaluation_messages
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.task import EVERY_TASK
 from counterfoil.evaluation.tasks import task_named
-from counterfoil.models import messages as model_messages
 from counterfoil.options import Option, options_of
-from counterfoil.recipe import messages as recipe_messages
 from counterfoil.recipe.kinds import KINDS, GeneratorKind
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
 from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.tasks import TASKS
-from counterfoil.store import messages as store_messages
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -99,14 +94,18 @@ that is wrong. `error.hint` is what to do. `counterfoil verify --json` lists pro
 
 Here is what each code means, with the lines that end with it and what to do then. `…` stands for a value.
 """
-# What problems are about → the table of their sentences. A code is in one table only.
+# What problems are about → the package whose table has their sentences. A code is in one table.
+_PACKAGES = {
+    "Recipes": "recipe",
+    "Input datasets": "data",
+    "Built datasets": "store",
+    "Models and answers": "models",
+    "Evaluations": "evaluation",
+    "Compared files": "comparing",
+}
 MESSAGES: dict[str, MessageTable] = {
-    "Recipes": recipe_messages.message,
-    "Input datasets": data_messages.message,
-    "Built datasets": store_messages.message,
-    "Models and answers": model_messages.message,
-    "Evaluations": evaluation_messages.message,
-    "Compared files": comparing_messages.message,
+    what: import_module(f"counterfoil.{package}.messages").message
+    for what, package in _PACKAGES.items()
 }
 _OPTIONS_OPENING = """# Options
 
@@ -124,18 +123,14 @@ def write_site(site: Path) -> None:
         folder = Path(temporary)
         shutil.copy(SETTINGS, folder)
         write_pages(folder / "docs")
-        subprocess.run(
-            [sys.executable, "-m", "zensical", "build", "--strict"],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": sources},
-            check=True,
-        )
+        line = [sys.executable, "-m", "zensical", "build", "--strict"]
+        environment = os.environ | {"PYTHONPATH": sources}
+        subprocess.run(line, cwd=folder, env=environment, check=True)
         settings = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
         markdown = markdown_pages()
-        for path, text in markdown.items():
-            (folder / "site" / path).write_text(text, encoding="utf-8")
         listed = llms_text(settings["project"]["nav"], markdown)
-        (folder / "site" / "llms.txt").write_text(listed, encoding="utf-8")
+        for path, text in (markdown | {"llms.txt": listed}).items():
+            (folder / "site" / path).write_text(text, encoding="utf-8")
         shutil.rmtree(site, ignore_errors=True)
         shutil.move(folder / "site", site)
 
@@ -153,14 +148,15 @@ def llms_text(nav: list[dict[str, Any]], markdown: dict[str, str]) -> str:
     """Return the list of pages by section, in the form that language models look for
     (llmstxt.org)."""
     lines = ["# Counterfoil", "", "> Find out where a vision model fails before it ships.", ""]
-    alone = [entry for entry in nav if all(isinstance(path, str) for path in entry.values())]
-    sections = [
-        ("Start", alone),
-        *(pair for entry in nav if entry not in alone for pair in entry.items()),
-    ]
-    for section, entries in sections:
+    sections: dict[str, list[dict[str, str]]] = {"Start": []}
+    for title, value in chain.from_iterable(entry.items() for entry in nav):
+        if isinstance(value, str):
+            sections["Start"].append({title: value})
+        else:
+            sections[title] = value
+    for section, entries in sections.items():
         lines += [f"## {section}", ""]
-        for title, path in (pair for entry in entries for pair in entry.items()):
+        for title, path in chain.from_iterable(entry.items() for entry in entries):
             prose = re.search(r"^(?!```)[A-Z`][^\n]*(?:\n[^\n]+)*", markdown[path], re.MULTILINE)
             first = re.split(r"(?<=[.?]) ", " ".join(prose[0].split()))[0] if prose else ""
             lines.append(f"- [{title}]({path}): {_without_links(first)}")
@@ -193,42 +189,32 @@ def _documented(directive: re.Match[str]) -> str:
 
 
 def _with_tables(markdown: str) -> str:
-    return markdown.replace(COLUMNS_MARK, columns_table()).replace(
-        CORRUPTIONS_MARK, corruptions_table()
-    )
+    with_columns = markdown.replace(COLUMNS_MARK, columns_table())
+    return with_columns.replace(CORRUPTIONS_MARK, corruptions_table())
 
 
 def corruptions_table() -> str:
     """Return every corruption with what it does and its constants at severities 1 to 5."""
     lines = ["| Corruption | What it does | Constants of severities 1 to 5 |", "|:--|:--|:--|"]
     for name, corruption in CORRUPTIONS.items():
-        constants = [
-            corruption.large,
-            *([corruption.small] if corruption.small not in ((), corruption.large) else []),
-        ]
-        rows = [
-            "; ".join(_constant(constant) for constant in severities) for severities in constants
-        ]
-        lines.append(f"| `{name}` | {corruption.says} | {'<br>small: '.join(rows)} |")
+        cell = "; ".join(map(_constant, corruption.large))
+        if corruption.small not in ((), corruption.large):
+            cell += f"<br>small: {'; '.join(map(_constant, corruption.small))}"
+        lines.append(f"| `{name}` | {corruption.says} | {cell} |")
     return "\n".join(lines)
 
 
 def _constant(constant: Any) -> str:
-    return (
-        ", ".join(f"{part:g}" for part in constant)
-        if isinstance(constant, tuple)
-        else f"{constant:g}"
-    )
+    parts = constant if isinstance(constant, tuple) else (constant,)
+    return ", ".join(f"{part:g}" for part in parts)
 
 
 def columns_table() -> str:
     """Return every column that each dataset's rows have, with its type and meaning."""
     lines = ["| Column | Type | Meaning |", "|:--|:--|:--|"]
     for name, column in {**ROW_COLUMNS, **LAST_COLUMNS}.items():
-        lines.append(
-            f"| `{name}` | {column.type.replace('<', ' of ').removesuffix('>')} |"
-            f" {column.description} |"
-        )
+        kind = column.type.replace("<", " of ").removesuffix(">")
+        lines.append(f"| `{name}` | {kind} | {column.description} |")
     return "\n".join(lines)
 
 
@@ -286,9 +272,8 @@ def commands_page() -> str:
     from typer.main import get_command
 
     command = get_command(app)
-    text = get_docs_for_click(
-        obj=command, ctx=Context(command), name="counterfoil", title="Commands"
-    )
+    context = Context(command)
+    text = get_docs_for_click(obj=command, ctx=context, name="counterfoil", title="Commands")
     # Typer escapes for HTML; in code that Markdown escapes itself an entity would be shown.
     return text.replace("&#x27;", "'").replace("&quot;", '"')
 
@@ -307,17 +292,13 @@ def keys() -> Iterator[tuple[str, str, FieldInfo]]:
         for name, field in section.model_fields.items():
             for inner in _sections(field.annotation):
                 if inner is GeneratorKind:
-                    about = " ".join(
-                        f"`{kind}`: {inspect.getdoc(section)}" for kind, section in KINDS.items()
-                    )
+                    about = [f"`{kind}`: {inspect.getdoc(each)}" for kind, each in KINDS.items()]
+                    text = " ".join(about)
                     choice: Any = Literal
-                    yield (
-                        name,
-                        "kind",
-                        FieldInfo(
-                            annotation=choice[(*KINDS,)], default="diffusers", description=about
-                        ),
+                    of_kind = FieldInfo(
+                        annotation=choice[(*KINDS,)], default="diffusers", description=text
                     )
+                    yield name, "kind", of_kind
                     for kind, section in KINDS.items():
                         yield from walk(section, f"{name}{_OF_KIND}{kind}")
                 elif inner not in seen:
@@ -344,17 +325,11 @@ def recipe_page() -> str:
         if at != shown:
             shown = at
             lines += ["", f"## {at or 'At the top'}", ""]
-        required = field.is_required()
-        default = (
-            "required"
-            if required
-            else f"default {_value(field.get_default(call_default_factory=True))}"
-        )
-        lines += [
-            f"`{name}`",
-            f":   *{_type(field.annotation)}, {default}.* {_prose(field.description or '')}",
-            "",
-        ]
+        default = "required"
+        if not field.is_required():
+            default = f"default {_value(field.get_default(call_default_factory=True))}"
+        facts = f"*{_type(field.annotation)}, {default}.*"
+        lines += [f"`{name}`", f":   {facts} {_prose(field.description or '')}", ""]
         if (example := example_of.get(at.partition(_OF_KIND)[0], {}).get(name)) is not None:
             lines += [*(f"    {line}" for line in _example(name, example)), ""]
     return "\n".join(lines) + "\n"
@@ -386,12 +361,10 @@ def _declared_function(name: str, public: Any) -> Iterator[str]:
         yield f"    {parameter.name}: {parameter.annotation}{default},"
     yield f") -> {signature.return_annotation}\n```\n"
     text, _, rest = (inspect.getdoc(public) or "").partition("Args:\n")
-    commands = [
-        command
-        for command, classes in commands_of_classes().items()
-        if _has(classes, public.declared)
-    ]
-    yield f"{text}Its options are those of [{commands[0]}](options.md#{commands[0]}).\n"
+    command = next(
+        name for name, classes in commands_of_classes().items() if _has(classes, public.declared)
+    )
+    yield f"{text}Its options are those of [{command}](options.md#{command}).\n"
     yield inspect.cleandoc("Returns:\n" + rest.partition("Returns:\n")[2]).replace("\n    ", "\n\n")
 
 
@@ -402,11 +375,8 @@ def _has(classes: tuple[type, ...], declared: type) -> bool:
 def commands_of_classes() -> dict[str, tuple[type, ...]]:
     """Return the classes of options of each command that has some, in the order of `counterfoil
     --help`."""
-    callbacks: dict[str, Any] = {}
-    for info in app.registered_commands:
-        if info.callback is not None:
-            callbacks[info.callback.__name__] = info.callback
-    return {name: callback.declared for name, callback in callbacks.items() if callback.declared}
+    callbacks: list[Any] = [info.callback for info in app.registered_commands if info.callback]
+    return {callback.__name__: callback.declared for callback in callbacks if callback.declared}
 
 
 def options_page() -> str:
@@ -423,11 +393,10 @@ def options_page() -> str:
                 for name, each in functions.items()
                 if _has((declared,), getattr(each, "declared", type))
             ]
-            described = [
-                option
-                for option in options_of(declared)
-                if (option.spelling, option.name) not in seen
-            ]
+            described = []
+            for option in options_of(declared):
+                if (option.spelling, option.name) not in seen:
+                    described.append(option)
             seen |= {(option.spelling, option.name) for option in described}
             tasks = TASKS if issubclass(declared, EvaluationOptions) else ()
             if public and described:
@@ -490,11 +459,8 @@ def _type(annotation: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(_type(part) for part in parts))
     if origin is tuple:
-        return (
-            f"list of {_type(parts[0])}"
-            if parts[-1] is ...
-            else f"list of {len(parts)} {_type(parts[0])}s"
-        )
+        each = _type(parts[0])
+        return f"list of {each}" if parts[-1] is ... else f"list of {len(parts)} {each}s"
     if origin is dict:
         return f"mapping to {_type(parts[1])}"
     if hasattr(annotation, "__metadata__"):
