@@ -35,17 +35,23 @@ from pydantic_core import PydanticUndefined
 
 import counterfoil
 from counterfoil.cli.main import app
+from counterfoil.comparing import messages as comparing_messages
 from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.data import messages as data_messages
 from counterfoil.errors import MessageTable
+from counterfoil.evaluation import messages as evaluation_messages
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.task import EVERY_TASK
 from counterfoil.evaluation.tasks import task_named
+from counterfoil.models import messages as model_messages
 from counterfoil.options import Option, options_of
+from counterfoil.recipe import messages as recipe_messages
 from counterfoil.recipe.kinds import KINDS, GeneratorKind
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
 from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.tasks import TASKS
+from counterfoil.store import messages as store_messages
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -94,18 +100,14 @@ that is wrong. `error.hint` is what to do. `counterfoil verify --json` lists pro
 
 Here is what each code means, with the lines that end with it and what to do then. `…` stands for a value.
 """
-# What problems are about → the package whose table has their sentences. A code is in one table.
-_PACKAGES = {
-    "Recipes": "recipe",
-    "Input datasets": "data",
-    "Built datasets": "store",
-    "Models and answers": "models",
-    "Evaluations": "evaluation",
-    "Compared files": "comparing",
-}
+# What problems are about → the table of their sentences. A code is in one table only.
 MESSAGES: dict[str, MessageTable] = {
-    what: import_module(f"counterfoil.{package}.messages").message
-    for what, package in _PACKAGES.items()
+    "Recipes": recipe_messages.message,
+    "Input datasets": data_messages.message,
+    "Built datasets": store_messages.message,
+    "Models and answers": model_messages.message,
+    "Evaluations": evaluation_messages.message,
+    "Compared files": comparing_messages.message,
 }
 _OPTIONS_OPENING = """# Options
 
