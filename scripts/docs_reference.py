@@ -22,7 +22,6 @@ import tempfile
 import tomllib
 from collections.abc import Collection, Iterator
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from string import Formatter
 from types import NoneType, UnionType
@@ -125,9 +124,12 @@ def write_site(site: Path) -> None:
         folder = Path(temporary)
         shutil.copy(SETTINGS, folder)
         write_pages(folder / "docs")
-        line = [sys.executable, "-m", "zensical", "build", "--strict"]
-        environment = os.environ | {"PYTHONPATH": sources}
-        subprocess.run(line, cwd=folder, env=environment, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "zensical", "build", "--strict"],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": sources},
+            check=True,
+        )
         settings = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
         markdown = markdown_pages()
         listed = llms_text(settings["project"]["nav"], markdown)
@@ -150,15 +152,14 @@ def llms_text(nav: list[dict[str, Any]], markdown: dict[str, str]) -> str:
     """Return the list of pages by section, in the form that language models look for
     (llmstxt.org)."""
     lines = ["# Counterfoil", "", "> Find out where a vision model fails before it ships.", ""]
-    sections: dict[str, list[dict[str, str]]] = {"Start": []}
-    for title, value in chain.from_iterable(entry.items() for entry in nav):
-        if isinstance(value, str):
-            sections["Start"].append({title: value})
-        else:
-            sections[title] = value
-    for section, entries in sections.items():
+    alone = [entry for entry in nav if all(isinstance(path, str) for path in entry.values())]
+    sections = [
+        ("Start", alone),
+        *(pair for entry in nav if entry not in alone for pair in entry.items()),
+    ]
+    for section, entries in sections:
         lines += [f"## {section}", ""]
-        for title, path in chain.from_iterable(entry.items() for entry in entries):
+        for title, path in (pair for entry in entries for pair in entry.items()):
             prose = re.search(r"^(?!```)[A-Z`][^\n]*(?:\n[^\n]+)*", markdown[path], re.MULTILINE)
             first = re.split(r"(?<=[.?]) ", " ".join(prose[0].split()))[0] if prose else ""
             lines.append(f"- [{title}]({path}): {_without_links(first)}")
@@ -191,8 +192,9 @@ def _documented(directive: re.Match[str]) -> str:
 
 
 def _with_tables(markdown: str) -> str:
-    with_columns = markdown.replace(COLUMNS_MARK, columns_table())
-    return with_columns.replace(CORRUPTIONS_MARK, corruptions_table())
+    return markdown.replace(COLUMNS_MARK, columns_table()).replace(
+        CORRUPTIONS_MARK, corruptions_table()
+    )
 
 
 def corruptions_table() -> str:
@@ -215,8 +217,10 @@ def columns_table() -> str:
     """Return every column that each dataset's rows have, with its type and meaning."""
     lines = ["| Column | Type | Meaning |", "|:--|:--|:--|"]
     for name, column in {**ROW_COLUMNS, **LAST_COLUMNS}.items():
-        kind = column.type.replace("<", " of ").removesuffix(">")
-        lines.append(f"| `{name}` | {kind} | {column.description} |")
+        lines.append(
+            f"| `{name}` | {column.type.replace('<', ' of ').removesuffix('>')} |"
+            f" {column.description} |"
+        )
     return "\n".join(lines)
 
 
@@ -274,8 +278,9 @@ def commands_page() -> str:
     from typer.main import get_command
 
     command = get_command(app)
-    context = Context(command)
-    text = get_docs_for_click(obj=command, ctx=context, name="counterfoil", title="Commands")
+    text = get_docs_for_click(
+        obj=command, ctx=Context(command), name="counterfoil", title="Commands"
+    )
     # Typer escapes for HTML; in code that Markdown escapes itself an entity would be shown.
     return text.replace("&#x27;", "'").replace("&quot;", '"')
 
@@ -294,13 +299,17 @@ def keys() -> Iterator[tuple[str, str, FieldInfo]]:
         for name, field in section.model_fields.items():
             for inner in _sections(field.annotation):
                 if inner is GeneratorKind:
-                    about = [f"`{kind}`: {inspect.getdoc(each)}" for kind, each in KINDS.items()]
-                    text = " ".join(about)
-                    choice: Any = Literal
-                    of_kind = FieldInfo(
-                        annotation=choice[(*KINDS,)], default="diffusers", description=text
+                    about = " ".join(
+                        f"`{kind}`: {inspect.getdoc(section)}" for kind, section in KINDS.items()
                     )
-                    yield name, "kind", of_kind
+                    choice: Any = Literal
+                    yield (
+                        name,
+                        "kind",
+                        FieldInfo(
+                            annotation=choice[(*KINDS,)], default="diffusers", description=about
+                        ),
+                    )
                     for kind, section in KINDS.items():
                         yield from walk(section, f"{name}{_OF_KIND}{kind}")
                 elif inner not in seen:
@@ -327,11 +336,17 @@ def recipe_page() -> str:
         if at != shown:
             shown = at
             lines += ["", f"## {at or 'At the top'}", ""]
-        default = "required"
-        if not field.is_required():
-            default = f"default {_value(field.get_default(call_default_factory=True))}"
-        facts = f"*{_type(field.annotation)}, {default}.*"
-        lines += [f"`{name}`", f":   {facts} {_prose(field.description or '')}", ""]
+        required = field.is_required()
+        default = (
+            "required"
+            if required
+            else f"default {_value(field.get_default(call_default_factory=True))}"
+        )
+        lines += [
+            f"`{name}`",
+            f":   *{_type(field.annotation)}, {default}.* {_prose(field.description or '')}",
+            "",
+        ]
         if (example := example_of.get(at.partition(_OF_KIND)[0], {}).get(name)) is not None:
             lines += [*(f"    {line}" for line in _example(name, example)), ""]
     return "\n".join(lines) + "\n"
@@ -363,10 +378,12 @@ def _declared_function(name: str, public: Any) -> Iterator[str]:
         yield f"    {parameter.name}: {parameter.annotation}{default},"
     yield f") -> {signature.return_annotation}\n```\n"
     text, _, rest = (inspect.getdoc(public) or "").partition("Args:\n")
-    command = next(
-        name for name, classes in commands_of_classes().items() if _has(classes, public.declared)
-    )
-    yield f"{text}Its options are those of [{command}](options.md#{command}).\n"
+    commands = [
+        command
+        for command, classes in commands_of_classes().items()
+        if _has(classes, public.declared)
+    ]
+    yield f"{text}Its options are those of [{commands[0]}](options.md#{commands[0]}).\n"
     yield inspect.cleandoc("Returns:\n" + rest.partition("Returns:\n")[2]).replace("\n    ", "\n\n")
 
 
@@ -395,10 +412,11 @@ def options_page() -> str:
                 for name, each in functions.items()
                 if _has((declared,), getattr(each, "declared", type))
             ]
-            described = []
-            for option in options_of(declared):
-                if (option.spelling, option.name) not in seen:
-                    described.append(option)
+            described = [
+                option
+                for option in options_of(declared)
+                if (option.spelling, option.name) not in seen
+            ]
             seen |= {(option.spelling, option.name) for option in described}
             tasks = TASKS if issubclass(declared, EvaluationOptions) else ()
             if public and described:
@@ -461,8 +479,11 @@ def _type(annotation: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(_type(part) for part in parts))
     if origin is tuple:
-        each = _type(parts[0])
-        return f"list of {each}" if parts[-1] is ... else f"list of {len(parts)} {each}s"
+        return (
+            f"list of {_type(parts[0])}"
+            if parts[-1] is ...
+            else f"list of {len(parts)} {_type(parts[0])}s"
+        )
     if origin is dict:
         return f"mapping to {_type(parts[1])}"
     if hasattr(annotation, "__metadata__"):
