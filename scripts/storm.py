@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -245,9 +246,11 @@ def stocked(stock: Path) -> None:
     data = json.loads(
         page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
     )
-    grids = [{name: grid[name] for name in ("task", "label", "shown")} for grid in data["grids"]]
     answers = {name: data[name] for name in ("form", "version", "content", "sheet")}
-    answers["grids"] = [grid | {"selected": grid["shown"]} for grid in grids]
+    answers["grids"] = []
+    for grid in data["grids"]:
+        shown = {name: grid[name] for name in ("task", "label", "shown")}
+        answers["grids"].append(shown | {"selected": grid["shown"]})
     for number, name in enumerate(("anna", "ben")):
         (stock / f"{name}.json").write_text(
             json.dumps(answers | {"token": f"{number:016x}", "rater": name})
@@ -324,12 +327,9 @@ class Storm:
         variables = dict(os.environ)
         if self.hub is not None:
             variables = client_environment(self.hub, self.home / "hf", sleep_scale=0.01)
-        cache = {
-            "HOME": self.home,
-            "XDG_CACHE_HOME": self.home / "cache",
-            "TMPDIR": self.home / "tmp",
-        }
-        return with_package({**variables, **{name: str(path) for name, path in cache.items()}})
+        folders = {"HOME": "", "XDG_CACHE_HOME": "cache", "TMPDIR": "tmp"}
+        cache = {variable: str(self.home / name) for variable, name in folders.items()}
+        return with_package(variables | cache)
 
     def run(
         self, after: float | None = None, number: signal.Signals | None = None, cold: bool = False
@@ -337,22 +337,14 @@ class Storm:
         """Run the command, to its end or to a signal after so many seconds; return how it ended."""
         line = [sys.executable, "-m", "counterfoil.cli.entry", *shlex.split(self.command.words)]
         with (self.work / "output").open("w+") as output:
+            options: dict[str, Any] = {"cwd": self.folder, "start_new_session": True}
             if cold:
-                streams: dict[str, Any] = {
-                    "stdout": output,
-                    "stderr": output,
-                    "stdin": subprocess.DEVNULL,
-                }
-                process: Any = subprocess.Popen(
-                    line, env=self.environment(), cwd=self.folder, start_new_session=True, **streams
-                )
+                options |= {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL}
+                process: Any = subprocess.Popen(line, env=self.environment(), **options)
             else:
-                process = warm.start(
-                    line, self.environment(), cwd=self.folder, start_new_session=True
-                )
+                process = warm.start(line, self.environment(), **options)
             began = time.monotonic()
-            serves = self.command.words.startswith("open ")
-            if number is None and serves:
+            if number is None and self.command.words.startswith("open "):
                 after = 2.0
                 number = signal.SIGINT
             try:
@@ -394,6 +386,11 @@ class Storm:
         self.wrong.append(f"{self.command.words}: round {self.rounds}: {text}")
         print(f"WRONG {self.wrong[-1]}", flush=True)
 
+    def check(self, code: int, when: str) -> None:
+        """Say if a run that was not ended by a signal ended otherwise than it may."""
+        if code not in self.command.ends and not (self.command.refuses and code == 2):
+            self.say(f"ended with {code} {when}: {self.printed[-1500:]}")
+
     def files(self) -> dict[str, bytes]:
         """Return a hash of every file, and what is published, by name; keep the names of temporary
         files elsewhere."""
@@ -406,9 +403,8 @@ class Storm:
                 # A cache of folders is by when their files changed, and the copies are as old as
                 # their round. `datasets` takes its cache's place as it is imported, so only cold
                 # runs have one here.
-                if (
-                    "/counterfoil/folders/" in name or "/huggingface/datasets/" in name
-                ) and not name.endswith(".cf.tmp"):
+                cached = "/counterfoil/folders/" in name or "/huggingface/datasets/" in name
+                if cached and not name.endswith(".cf.tmp"):
                     continue
                 if path.is_symlink() or path.is_file():
                     content = bytes(path.readlink()) if path.is_symlink() else path.read_bytes()
@@ -419,11 +415,7 @@ class Storm:
         if self.hub is None:
             return None, 0
         kind = "model" if "--model" in self.command.words else "dataset"
-        branch = {
-            path: hashlib.sha256(content).digest()
-            for path, content in self.hub.branch(REPO, kind=kind).items()
-        }
-        return branch, len(self.hub.commits(REPO, kind=kind))
+        return self.hub.branch(REPO, kind=kind), len(self.hub.commits(REPO, kind=kind))
 
     @contextlib.contextmanager
     def round(self) -> Iterator[None]:
@@ -443,8 +435,7 @@ class Storm:
                 return
             whole = self.files()
             whole_hub = self.on_hub()
-            duration = self.seconds
-        self.duration = duration
+        duration = self.duration = self.seconds
         done = 0
         while done < kills and len(self.wrong) < 5:
             self.rounds += 1
@@ -453,9 +444,9 @@ class Storm:
                 for _ in range(self.chance.randint(1, min(MOST_KILLS_A_ROUND, kills - done))):
                     number = SIGNALS[done % len(SIGNALS)]
                     cold = done % ONE_COLD_OF == 1
-                    after = self.chance.uniform(
-                        BEGUN[cold], max(BEGUN[cold] + 0.1, duration + IMPORTS * cold)
-                    )
+                    begun = BEGUN[cold]
+                    most = max(begun + 0.1, duration + IMPORTS * cold)
+                    after = self.chance.uniform(begun, most)
                     code = self.run(after, number, cold)
                     if code in ENDS[number]:
                         self.met[number.name] += 1
@@ -465,27 +456,22 @@ class Storm:
                         done += 1
                         continue
                     self.met["ended before"] += 1
-                    if "ended before" in self.met and self.met["ended before"] > 5 * kills:
+                    if self.met["ended before"] > 5 * kills:
                         done += 1
-                    if code not in self.command.ends and not (self.command.refuses and code == 2):
-                        self.say(
-                            f"ended with {code} where {number.name} came after {after:.2f} s:"
-                            f" {self.printed[-1500:]}"
-                        )
+                    self.check(code, f"where {number.name} came after {after:.2f} s")
                     break
-                code = self.run()
-                if code not in self.command.ends and not (self.command.refuses and code == 2):
-                    self.say(f"ended with {code} after {of_round}: {self.printed[-1500:]}")
+                self.check(self.run(), f"after {of_round}")
                 files = self.files()
                 hub = self.on_hub()
                 if files != whole:
-                    differ = sorted(
-                        name for name in {*files, *whole} if files.get(name) != whole.get(name)
-                    )
-                    changes = [
-                        f"{'lacks' if name not in files else 'also' if name not in whole else 'differs:'} {name}"
-                        for name in differ
-                    ]
+                    changes = []
+                    for name in sorted({*files, *whole}):
+                        if name not in files:
+                            changes.append(f"lacks {name}")
+                        elif name not in whole:
+                            changes.append(f"also {name}")
+                        elif files[name] != whole[name]:
+                            changes.append(f"differs: {name}")
                     self.say(f"{of_round}: {changes[:8]}")
                     shutil.copytree(
                         self.folder, self.work / f"wrong-{len(self.wrong)}", symlinks=True
@@ -534,11 +520,9 @@ def main() -> int:
     }
     # In the background a shell makes its children ignore Ctrl-C, and so would the commands.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    commands = [
-        command
-        for command in COMMANDS
-        if not arguments.only or any(words in command.words for words in arguments.only)
-    ]
+    names = [number.name for number in SIGNALS]
+    only = arguments.only or [""]
+    commands = [command for command in COMMANDS if any(words in command.words for words in only)]
     with contextlib.ExitStack() as stack:
         work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.mkdir(exist_ok=True)
@@ -548,44 +532,25 @@ def main() -> int:
                 stocked(work / "stock")
             (work / "stocked").touch()
 
-        def storm_of(number: int) -> Storm:
+        def storm_of(number: int, command: Command) -> Storm:
             folder = work / f"storm-{number}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            words = commands[number].words
-            storm = Storm(
-                commands[number], work / "stock", folder, random.Random(f"{arguments.seed}/{words}")
-            )
+            chance = random.Random(f"{arguments.seed}/{command.words}")
+            storm = Storm(command, work / "stock", folder, chance)
             storm.go(arguments.kills)
-            print(
-                f"{sum(storm.met[name.name] for name in SIGNALS)} kills of {words};"
-                f" {sorted(storm.left)}",
-                flush=True,
-            )
+            kills = sum(storm.met[name] for name in names)
+            print(f"{kills} kills of {command.words}; {sorted(storm.left)}", flush=True)
             return storm
 
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            storms = list(pool.map(storm_of, range(len(commands))))
-    wrong = [line for storm in storms for line in storm.wrong]
-    rows = [
-        [
-            f"`{storm.command.words}`",
-            f"{storm.duration:.1f}",
-            *(storm.met[name.name] for name in SIGNALS),
-            storm.met["ended before"],
-            storm.rounds,
-            len(storm.wrong),
-        ]
-        for storm in storms
-    ]
-    titles = (
-        "command",
-        "seconds",
-        *(number.name for number in SIGNALS),
-        "ended before",
-        "runs compared",
-        "faults",
-    )
+            storms = list(pool.map(storm_of, count(), commands))
+    rows = []
+    for storm in storms:
+        met = [storm.met[name] for name in (*names, "ended before")]
+        first = (f"`{storm.command.words}`", f"{storm.duration:.1f}")
+        rows.append([*first, *met, storm.rounds, len(storm.wrong)])
+    titles = ("command", "seconds", *names, "ended before", "runs compared", "faults")
     table = results_page.table(titles, rows)
     print("\n".join(table))
     if arguments.write:
@@ -598,7 +563,7 @@ def main() -> int:
         results_page.write(
             RESULTS, "storm", "Kills of every command", opening, {"storm": table}, ["storm"]
         )
-    return 1 if wrong else 0
+    return int(any(storm.wrong for storm in storms))
 
 
 if __name__ == "__main__":

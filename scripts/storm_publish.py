@@ -94,8 +94,7 @@ def main() -> int:
             LoopbackHub(work / "hub", faults=faults) as hub,
             Publisher(hub, work / "home") as publisher,
         ):
-            kills = 0
-            rounds = 0
+            kills = rounds = 0
             while kills < arguments.kills:
                 directory = versions[rounds % 2]
                 kills += killed_and_finished(hub, publisher, directory, chance)
@@ -103,10 +102,9 @@ def main() -> int:
                 if published(hub, repo=REPO) != contents(directory):
                     print(f"round {rounds}: the branch is not {directory}")
                     return 1
-                if len(hub.commits(REPO)) != rounds + 1:
-                    print(
-                        f"round {rounds}: {len(hub.commits(REPO))} commits, expected {rounds + 1}"
-                    )
+                commits = len(hub.commits(REPO))
+                if commits != rounds + 1:
+                    print(f"round {rounds}: {commits} commits, expected {rounds + 1}")
                     return 1
                 print(f"round {rounds}: {kills} kills, {len(hub.requests)} requests", flush=True)
             hub.faults = Faults()
@@ -120,21 +118,18 @@ def main() -> int:
                 request for request in hub.requests if request.fault and request.fault != "latency"
             ]
             again = sum(received.complete - 1 for received in hub.uploads.values())
-            titles = [
-                "kills",
-                "publications",
-                "requests",
-                "faults",
-                "contents",
-                "received-again",
-                "identical",
-                "loads",
-                "verifies",
-            ]
-            values = [kills, rounds, len(hub.requests), len(met), len(hub.uploads), again, "yes"]
-            values += ["yes" if loaded else "NO", "yes" if whole.returncode == 0 else "NO"]
-            rows = (titles, ["--:"] * len(titles), [str(value) for value in values])
-            table = [f"| {' | '.join(cells)} |" for cells in rows]
+            counts = {
+                "kills": kills,
+                "publications": rounds,
+                "requests": len(hub.requests),
+                "faults": len(met),
+                "contents": len(hub.uploads),
+                "received-again": again,
+                "identical": "yes",
+                "loads": "yes" if loaded else "NO",
+                "verifies": "yes" if whole.returncode == 0 else "NO",
+            }
+            table = results_page.table([*counts], [counts.values()], words=0)
             print("\n".join(table))
             if arguments.write:
                 opening = [
