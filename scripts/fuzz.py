@@ -51,6 +51,7 @@ from fuzzing.limits import Limits, die_with_parent  # noqa: E402
 from fuzzing.plan import KINDS, dealt  # noqa: E402
 from fuzzing.report import RESULTS, bad_line, by_cause, table, write  # noqa: E402
 from fuzzing.watch import roots_of_the_program  # noqa: E402
+from program import new_parser  # noqa: E402
 
 _SECONDS_BETWEEN_LINES = 20.0
 
@@ -78,9 +79,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     add = parser.add_argument
     add("--cases", type=int, default=1_000)
     add("--seed", type=int, default=0)

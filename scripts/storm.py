@@ -13,7 +13,6 @@ publication leaves is compared on a loopback Hub. Prints a table; exits 1 where 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -48,6 +47,7 @@ from publishing_cases import with_package  # noqa: E402
 import results_page  # noqa: E402
 import warm  # noqa: E402
 from loopback_hub import LoopbackHub, client_environment  # noqa: E402
+from program import new_parser  # noqa: E402
 
 RESULTS = ROOT / "scripts" / "RESULTS.md"
 REPO = "someone/storm"
@@ -494,9 +494,7 @@ def _of_session(number: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--kills", type=int, default=20, help="of each command")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=2, help="commands at a time")

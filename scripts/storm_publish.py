@@ -12,7 +12,6 @@ verified over the Hub and loaded by `load_dataset`. Prints a table; exits 1 wher
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from publishing_cases import Publisher, call, contents, keys_of, published, read
 import results_page  # noqa: E402
 from counterfoil import recut  # noqa: E402
 from loopback_hub import Faults, LoopbackHub, Reader, client_environment  # noqa: E402
+from program import new_parser  # noqa: E402
 
 RESULTS = ROOT / "scripts" / "RESULTS.md"
 REPO = "someone/storm"
@@ -72,9 +72,7 @@ def killed_and_finished(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("dataset", nargs="?", type=Path, default=ROOT / ".demo" / "wardrobe-mini")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument(

@@ -15,12 +15,12 @@ network for that.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from counterfoil.recipe import load_recipe
+from program import new_parser
 from wordnet_nouns import FOLDER, Nouns, read_nouns, scalar
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -272,9 +272,7 @@ def _same(name: str, label_name: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument(
         "--wordnet", type=Path, default=FOLDER, help=f"folder of WordNet 3.0 (default: {FOLDER})"
     )

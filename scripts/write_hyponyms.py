@@ -16,12 +16,12 @@ WordNet's licence asks that its notice goes along, which is written below the na
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from program import new_parser
 from wordnet_nouns import FOLDER, Nouns, read_nouns, read_senses, scalar
 
 FILE = Path(__file__).resolve().parent.parent / "recipes" / "captions" / "cifar.yaml"
@@ -78,9 +78,7 @@ def hyponym_lines(wordnet: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument(
         "--wordnet", type=Path, default=FOLDER, help=f"folder of WordNet 3.0 (default: {FOLDER})"
     )

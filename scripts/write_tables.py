@@ -12,7 +12,6 @@ makes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -23,6 +22,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
+
+from program import new_parser
 
 ROOT = Path(__file__).parents[1]
 LAB = ROOT / "builders" / "counterfoil" / "lab"
@@ -357,9 +358,7 @@ def write(name: str, lines: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument(
         "names", nargs="*", choices=[*FROM_FILES, *FROM_COMMANDS, []], metavar="NAME"
     )
