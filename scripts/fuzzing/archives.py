@@ -232,8 +232,8 @@ def _written(members: list[Member]) -> bytes:
             member.size = len(content) if member.isreg() else 0
             member.name = _escaped(member.name)
             member.linkname = _escaped(member.linkname)
-            for key, value in member.pax_headers.items():
-                member.pax_headers[key] = _escaped(value)
+            headers = member.pax_headers
+            member.pax_headers = {key: _escaped(value) for key, value in headers.items()}
             tar.addfile(member, io.BytesIO(content))
     return file.getvalue()
 

@@ -96,7 +96,7 @@ def roots_of_the_program() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     python = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders = [*of_checkout, *python, *filter(None, sys.path), *_FOLDERS_OF_LIBRARIES]
-    return tuple(dict.fromkeys(map(os.path.realpath, folders)))
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in folders))
 
 
 class Stopped(BaseException):

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.lab.boxes import ROWS
 
@@ -14,13 +13,13 @@ WIDTHS = [32, 64, 96, 128]
 SCENES = {"pretrain": 12000, "train": ROWS["train"]}
 AT_ONCE = 50
 
-Part = tuple[NDArray[np.uint8], Sequence[Any]]
+Part = tuple[np.ndarray, Any]
 """The pictures of a split, and the truth of each."""
 
 
 def drawn(
     parts: Sequence[Part], count: int, rng: np.random.Generator
-) -> Iterator[tuple[NDArray[np.uint8], Any, bool]]:
+) -> Iterator[tuple[np.ndarray, Any, bool]]:
     """Yield pictures of all parts at random, half of them mirrored, with their truth as it was, and
     whether they are."""
     ends = np.cumsum([len(truths) for _, truths in parts])
