@@ -128,7 +128,7 @@ class Court:
                     heard.take(json.loads(line))
                     began = self._now(process)
                     shown = False
-                    if heard.prepared is not None and not heard.begun:
+                    if "prepared" in heard.latest and not heard.begun:
                         heard.begun = True
                         self.sentry.seen()  # what the preparation opened
                         os.write(go, b"!")
@@ -157,22 +157,17 @@ class _Heard:
     """What a case told so far."""
 
     begun: bool = False
-    prepared: Mapping[str, Any] | None = None
     ended: list[Mapping[str, Any]] = field(default_factory=list)
-    outside: list[str] = field(default_factory=list)
     grown: int = 0
-    done: bool = False
-    broken: str | None = None
     waited: float = 0.0
+    latest: dict[str, Any] = field(default_factory=dict)
+    """The latest of each kind: what was prepared, what is outside, whether it is done or broken."""
 
     def take(self, message: Mapping[str, Any]) -> None:
-        self.prepared = message.get("prepared", self.prepared)
         if "ended" in message:
             self.ended.append(message["ended"])
-        self.outside = message.get("outside", self.outside)
         self.grown = max(self.grown, message.get("grown", 0))
-        self.done = message.get("done", self.done)
-        self.broken = message.get("broken", self.broken)
+        self.latest |= message
 
 
 def _verdict(
@@ -185,7 +180,7 @@ def _verdict(
     limits: Limits,
 ) -> Verdict:
     """Return the worst of what happened, with a line about it."""
-    prepared = heard.prepared or {"told": [], "steps": []}
+    prepared = heard.latest.get("prepared", {"told": [], "steps": []})
     steps = prepared["steps"]
     now = steps[min(len(heard.ended), len(steps) - 1)] if steps else ""
     slowest = max((step["seconds"] for step in heard.ended), default=0.0)
@@ -196,12 +191,13 @@ def _verdict(
             case, outcome, line, cause, step, prepared["told"], seconds, grown=heard.grown
         )
 
-    if heard.broken is not None or not heard.begun:
-        line = heard.broken or ("it took too long" if killed else f"its process ended ({ended})")
+    broken = heard.latest.get("broken")
+    if broken is not None or not heard.begun:
+        line = broken or ("it took too long" if killed else f"its process ended ({ended})")
         return verdict(BROKEN, plain(line)[-300:], plain(line)[-100:])
     if killed:
         return verdict("hang", f"killed after {heard.waited:.0f} s", _stack(output))
-    if not heard.done:
+    if "done" not in heard.latest:
         if os.WIFSIGNALED(ended):
             name = signal.Signals(os.WTERMSIG(ended)).name
         else:
@@ -217,7 +213,7 @@ def _verdict(
         line = f"{heard.grown} MiB" + (f", {error['error']}" if error else "")
         return verdict("memory", line, error.get("cause", "more than the limit"))
     opened = [f"canary {path}" for path in seen if path not in prepared.get("named", ())]
-    if outside := [*heard.outside, *opened]:
+    if outside := [*heard.latest.get("outside", ()), *opened]:
         return verdict("read outside", plain("; ".join(outside[:3])), _kind_of(outside[0]))
     for end, name in zip(heard.ended, steps, strict=True):
         if "error" in end:

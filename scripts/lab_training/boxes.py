@@ -10,11 +10,23 @@ import numpy as np
 from counterfoil.lab.boxes import ROWS
 
 WIDTHS = [32, 64, 96, 128]
+BACKBONE: dict[str, Any] = {
+    "embedding_size": WIDTHS[0],
+    "hidden_sizes": WIDTHS,
+    "depths": [1, 1, 1, 1],
+    "layer_type": "basic",
+}
 SCENES = {"pretrain": 12000, "train": ROWS["train"]}
 AT_ONCE = 50
 
 Part = tuple[np.ndarray, Any]
 """The pictures of a split, and the truth of each."""
+
+
+def labelled(classes: Sequence[str]) -> dict[str, Any]:
+    """Return what a configuration of transformers says of its classes."""
+    id2label = dict(enumerate(classes))
+    return {"id2label": id2label, "label2id": {name: index for index, name in id2label.items()}}
 
 
 def drawn(

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from counterfoil.lab.vocabulary import CLASSES
 from lab_training.captions import caption_of
 from lab_training.corpora import is_true, pretraining_scene, screening_claims
-from lab_training.diffusion import CONTEXT_LENGTH, VAE, CaptionEncoder, write_tokenizer
+from lab_training.diffusion import CONTEXT_LENGTH, VAE, caption_encoder, write_tokenizer
 from lab_training.state import (
     WEIGHTS,
     Loop,
@@ -85,10 +85,8 @@ def new_clip(vocabulary: int):
 def train_clip(work: Path) -> None:
     """Train and export; ends in lab/weights/clip."""
     torch.manual_seed(CONFIG["seed"])
-    folder = work / "tokenizer"
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = write_tokenizer(folder)
-    encode = CaptionEncoder(tokenizer)
+    tokenizer = write_tokenizer(work / "tokenizer")
+    encode = caption_encoder(tokenizer)
     model = new_clip(len(tokenizer))
     print(f"clip {sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
     loop = Loop.of_adamw(

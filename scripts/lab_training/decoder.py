@@ -27,6 +27,7 @@ from lab_training.corpora import generator_claims, pretraining_scene, screening_
 from lab_training.state import (
     WEIGHTS,
     Loop,
+    Remembered,
     batches,
     corpus,
     half_floats,
@@ -136,22 +137,8 @@ def seen_once(work: Path, vae: Any, clip: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.load(paths[0]), np.load(paths[1])
 
 
-class TextVectors:
-    """Unit CLIP vectors of captions; remembers those it has seen."""
-
-    def __init__(self, clip: Any) -> None:
-        self.clip = clip
-        self.seen: dict[str, np.ndarray] = {}
-
-    def __call__(self, captions: list[str]) -> np.ndarray:
-        new = sorted({caption for caption in captions if caption not in self.seen})
-        if new:
-            self.seen.update(zip(new, self.clip.embed_texts(new), strict=True))
-        return np.stack([self.seen[caption] for caption in captions])
-
-
 def drawn_conditions(
-    rows: np.ndarray, vectors: np.ndarray, texts: TextVectors, rng: np.random.Generator
+    rows: np.ndarray, vectors: np.ndarray, texts: Remembered, rng: np.random.Generator
 ) -> tuple[np.ndarray, list[str]]:
     """Draw a vector [n, width] and a prompt for each row of the corpus."""
     attributes = [pretraining_scene(int(row)).attributes() for row in rows]
@@ -185,7 +172,7 @@ def drawn_conditions(
 def train_decoder(work: Path) -> None:
     """Train, export to lab/weights/decoder, and measure."""
     from counterfoil.models.diffusion import load_pipeline
-    from lab_training.diffusion import CaptionEncoder, drawn_times, weighted_error
+    from lab_training.diffusion import caption_encoder, drawn_times, weighted_error
 
     torch.manual_seed(CONFIG["seed"])
     pipeline = load_pipeline("lab:sd", dtype="float32")
@@ -199,8 +186,8 @@ def train_decoder(work: Path) -> None:
     loop = Loop.of_adamw(
         work / NAME, {"adapter": adapter}, CONFIG, 60.0, betas=(0.9, 0.99), weight_decay=1e-3
     )
-    encode = CaptionEncoder(pipeline.tokenizer)
-    texts = TextVectors(clip)
+    encode = caption_encoder(pipeline.tokenizer)
+    texts = Remembered(clip.embed_texts)
     noises = _noises(pipeline)
     batch = CONFIG["batch"]
     for step, rng in loop.draws(CONFIG["seed"]):

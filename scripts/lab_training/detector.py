@@ -28,7 +28,7 @@ from counterfoil.lab.boxes import (
 )
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.models.detectors import Detector, load_detector
-from lab_training.boxes import AT_ONCE, SCENES, WIDTHS, Part, drawn
+from lab_training.boxes import AT_ONCE, BACKBONE, SCENES, WIDTHS, Part, drawn, labelled
 from lab_training.state import (
     WEIGHTS,
     Loop,
@@ -59,12 +59,8 @@ def new_detector() -> Any:
     """Return an untrained detector; its random weights come from torch's seed."""
     from transformers import RTDetrConfig, RTDetrForObjectDetection
 
-    backbone: dict[str, Any] = {
+    backbone = BACKBONE | {
         "model_type": "rt_detr_resnet",
-        "embedding_size": WIDTHS[0],
-        "hidden_sizes": WIDTHS,
-        "depths": [1, 1, 1, 1],
-        "layer_type": "basic",
         "hidden_act": "relu",
         "out_features": ["stage2", "stage3", "stage4"],
     }
@@ -84,8 +80,7 @@ def new_detector() -> Any:
         decoder_layers=2,
         num_queries=20,
         num_denoising=20,
-        id2label=dict(enumerate(CLASSES)),
-        label2id={name: number for number, name in enumerate(CLASSES)},
+        **labelled(CLASSES),
     )
     return RTDetrForObjectDetection(config)
 

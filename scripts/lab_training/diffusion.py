@@ -30,6 +30,7 @@ from lab_training.corpora import (
 from lab_training.state import (
     WEIGHTS,
     Loop,
+    Remembered,
     batches,
     corpus,
     half_floats,
@@ -59,6 +60,7 @@ def write_tokenizer(folder: Path):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
     from transformers import CLIPTokenizer
 
+    folder.mkdir(parents=True, exist_ok=True)
     learner = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
     learner.normalizer = normalizers.Lowercase()
     learner.pre_tokenizer = pre_tokenizers.Sequence(
@@ -84,26 +86,19 @@ def write_tokenizer(folder: Path):
     return tokenizer
 
 
-class CaptionEncoder:
-    """Captions → int64 token ids [n, 32], padded with the end of text; remembers captions it has
-    seen."""
+def caption_encoder(tokenizer: Any) -> Remembered:
+    """Return what makes int64 token ids [n, 32] of captions, padded with the end of text."""
 
-    def __init__(self, tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.seen: dict[str, np.ndarray] = {}
+    def ids(captions: list[str]) -> np.ndarray:
+        return tokenizer(
+            captions,
+            padding="max_length",
+            max_length=CONTEXT_LENGTH,
+            truncation=True,
+            return_tensors="np",
+        ).input_ids
 
-    def __call__(self, captions: list[str]) -> np.ndarray:
-        new = sorted({c for c in captions if c not in self.seen})
-        if new:
-            ids = self.tokenizer(
-                new,
-                padding="max_length",
-                max_length=CONTEXT_LENGTH,
-                truncation=True,
-                return_tensors="np",
-            ).input_ids
-            self.seen.update(zip(new, ids, strict=True))
-        return np.stack([self.seen[c] for c in captions])
+    return Remembered(ids)
 
 
 VAE = {
@@ -276,9 +271,8 @@ def train_diffusion(work: Path) -> None:
     from diffusers import DDPMScheduler
 
     torch.manual_seed(CONFIG["seed"])
-    (work / "tokenizer").mkdir(parents=True, exist_ok=True)
     tokenizer = write_tokenizer(work / "tokenizer")
-    encode = CaptionEncoder(tokenizer)
+    encode = caption_encoder(tokenizer)
     unet = new_unet()
     text_encoder = new_text_encoder(len(tokenizer))
     if os.environ.get("COUNTERFOIL_LAB_CONTINUE") == "1":

@@ -25,7 +25,7 @@ from counterfoil.lab.boxes import (
     split_pixels,
 )
 from counterfoil.models.segmenters import Segmenter, load_segmenter
-from lab_training.boxes import AT_ONCE, SCENES, WIDTHS, Part, drawn
+from lab_training.boxes import AT_ONCE, BACKBONE, SCENES, WIDTHS, Part, drawn, labelled
 from lab_training.state import (
     WEIGHTS,
     Loop,
@@ -55,12 +55,8 @@ def new_segmenter() -> Any:
     """Return an untrained segmenter; its random weights come from torch's seed."""
     from transformers import UperNetConfig, UperNetForSemanticSegmentation
 
-    backbone: dict[str, Any] = {
+    backbone = BACKBONE | {
         "model_type": "resnet",
-        "embedding_size": WIDTHS[0],
-        "hidden_sizes": WIDTHS,
-        "depths": [1, 1, 1, 1],
-        "layer_type": "basic",
         "out_features": ["stage1", "stage2", "stage3", "stage4"],
     }
     config = UperNetConfig(
@@ -68,8 +64,7 @@ def new_segmenter() -> Any:
         hidden_size=WIDTHS[0],
         pool_scales=[1, 2],
         use_auxiliary_head=False,
-        id2label=dict(enumerate(MASK_CLASSES)),
-        label2id={name: number for number, name in enumerate(MASK_CLASSES)},
+        **labelled(MASK_CLASSES),
     )
     return UperNetForSemanticSegmentation(config)
 

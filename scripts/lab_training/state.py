@@ -171,6 +171,20 @@ def mean_of(values: Any) -> float:
     return round(float(np.mean(values)), 4)
 
 
+@dataclass
+class Remembered:
+    """Rows of numbers of texts; remembers those that it has made."""
+
+    make: Callable[[list[str]], Any]
+    seen: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        new = sorted({text for text in texts if text not in self.seen})
+        if new:
+            self.seen.update(zip(new, self.make(new), strict=True))
+        return np.stack([self.seen[text] for text in texts])
+
+
 def renders(scenes: Sequence[Scene]) -> np.ndarray:
     """Return the pictures of scenes, uint8 [n, 64, 64, 3]."""
     return np.stack([render(scene) for scene in scenes])
