@@ -16,7 +16,7 @@ from fuzzing.templates import TAR
 from fuzzing.trees import json_text
 from fuzzing.values import as_bytes, json_fragment, odd_value
 
-Member = tuple[tarfile.TarInfo, bytes]
+Members = list[tuple[tarfile.TarInfo, bytes]]
 
 _KINDS = (
     tarfile.SYMTYPE,
@@ -101,17 +101,17 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return b"" if stream is None else stream.read()
 
 
-def _chosen(members: list[Member], bench: Bench, suffix: str = "") -> int:
+def _chosen(members: Members, bench: Bench, suffix: str = "") -> int:
     """Return the index of a member with this suffix, or of any."""
     places = [index for index, (member, _) in enumerate(members) if member.name.endswith(suffix)]
     return bench.chance.choice(places or [0])
 
 
-def _with_content(members: list[Member], index: int, content: bytes) -> list[Member]:
+def _with_content(members: Members, index: int, content: bytes) -> Members:
     return [*members[:index], (members[index][0], content), *members[index + 1 :]]
 
 
-def _name(members: list[Member], bench: Bench) -> list[Member]:
+def _name(members: Members, bench: Bench) -> Members:
     chance = bench.chance
     member = members[_chosen(members, bench)][0]
     _, dot, suffix = member.name.partition(".")
@@ -124,7 +124,7 @@ def _name(members: list[Member], bench: Bench) -> list[Member]:
     return members
 
 
-def _kind(members: list[Member], bench: Bench) -> list[Member]:
+def _kind(members: Members, bench: Bench) -> Members:
     member = members[_chosen(members, bench)][0]
     member.type = bench.chance.choice(_KINDS)
     canary = str(bench.canaries.paths()[0])
@@ -135,7 +135,7 @@ def _kind(members: list[Member], bench: Bench) -> list[Member]:
     return members
 
 
-def _document(members: list[Member], bench: Bench) -> list[Member]:
+def _document(members: Members, bench: Bench) -> Members:
     index = _chosen(members, bench, ".json")
     try:
         tree = json.loads(members[index][1])
@@ -145,21 +145,21 @@ def _document(members: list[Member], bench: Bench) -> list[Member]:
     return _with_content(members, index, content)
 
 
-def _label(members: list[Member], bench: Bench) -> list[Member]:
+def _label(members: Members, bench: Bench) -> Members:
     index = _chosen(members, bench, ".cls")
     odd = bench.chance.choice(_LABELS)
     bench.tell(f"{members[index][0].name} ← {odd[:20]!r}")
     return _with_content(members, index, odd)
 
 
-def _image(members: list[Member], bench: Bench) -> list[Member]:
+def _image(members: Members, bench: Bench) -> Members:
     index = _chosen(members, bench, ".jpg")
     what, content = odd_picture(bench.chance, bench.shared)
     bench.tell(f"{members[index][0].name} ← {what}")
     return _with_content(members, index, content)
 
 
-def _order(members: list[Member], bench: Bench) -> list[Member]:
+def _order(members: Members, bench: Bench) -> Members:
     """Remove a member, double it, or move it."""
     index = _chosen(members, bench)
     how = bench.chance.choice(("gone", "twice", "moved"))
@@ -173,7 +173,7 @@ def _order(members: list[Member], bench: Bench) -> list[Member]:
     return [*rest[:other], members[index], *rest[other:]]
 
 
-def _headers(members: list[Member], bench: Bench) -> list[Member]:
+def _headers(members: Members, bench: Bench) -> Members:
     chance = bench.chance
     member = members[_chosen(members, bench)][0]
     odd = {
@@ -184,7 +184,7 @@ def _headers(members: list[Member], bench: Bench) -> list[Member]:
     return members
 
 
-def _sparse(members: list[Member], bench: Bench) -> list[Member]:
+def _sparse(members: Members, bench: Bench) -> Members:
     """Return a few bytes that read as 20 GB of zeros."""
     member, content = members[_chosen(members, bench)]
     member.pax_headers = {
@@ -198,13 +198,13 @@ def _sparse(members: list[Member], bench: Bench) -> list[Member]:
     return members
 
 
-def _large(members: list[Member], bench: Bench) -> list[Member]:
+def _large(members: Members, bench: Bench) -> Members:
     index = _chosen(members, bench)
     bench.tell(f"{members[index][0].name} of 30 MB")
     return _with_content(members, index, members[index][1] + b" " * 30_000_000)
 
 
-_CHANGES: tuple[Callable[[list[Member], Bench], list[Member]], ...] = (
+_CHANGES: tuple[Callable[[Members, Bench], Members], ...] = (
     _name,
     _name,
     _kind,
@@ -223,7 +223,7 @@ _CHANGES: tuple[Callable[[list[Member], Bench], list[Member]], ...] = (
 )
 
 
-def _written(members: list[Member]) -> bytes:
+def _written(members: Members) -> bytes:
     file = io.BytesIO()
     with tarfile.open(
         fileobj=file, mode="w", format=tarfile.PAX_FORMAT, errors="surrogatepass"

@@ -3,11 +3,11 @@ on that."""
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from fuzzing import trees
@@ -28,9 +28,9 @@ class Case:
     def __str__(self) -> str:
         return f"{self.kind}:{self.number}"
 
-    def chance(self) -> random.Random:
+    def chance(self) -> Random:
         """Return the same draws for the same case, on every machine."""
-        return random.Random(f"{self.seed}/{self.kind}/{self.number}")
+        return Random(f"{self.seed}/{self.kind}/{self.number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Bench:
     every case.
     """
 
-    chance: random.Random
+    chance: Random
     folder: Path
     canaries: Canaries
     templates: Mapping[str, Path]

@@ -4,8 +4,8 @@ with other bytes."""
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import yaml
@@ -110,7 +110,7 @@ def _path(bench: Bench, directory: Path) -> str:
     return path
 
 
-def _encoded(text: str, chance: random.Random) -> bytes:
+def _encoded(text: str, chance: Random) -> bytes:
     if chance.random() < 0.03:
         return text.encode(chance.choice(("utf-16", "utf-8-sig", "utf-32")), "surrogatepass")
     return as_bytes(text)

@@ -7,8 +7,8 @@ and written.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from fuzzing.values import TEXTS
@@ -41,7 +41,7 @@ _SOURCE_KEYS = (
 )
 
 
-def extreme(tree: Tree, chance: random.Random) -> str:
+def extreme(tree: Tree, chance: Random) -> str:
     """Make one such change to a recipe's tree; return it in words. An earlier change may have left
     no mapping."""
     if not isinstance(tree, dict):
@@ -65,11 +65,11 @@ def _set(tree: Tree, *path_and_value: Any) -> str:
     return f"{'.'.join(path)} ← {value!r}"
 
 
-def _short(chance: random.Random) -> str:
+def _short(chance: Random) -> str:
     return chance.choice([text for text in TEXTS if len(text) < 1_000])
 
 
-def _samples(tree: Tree, chance: random.Random) -> str:
+def _samples(tree: Tree, chance: Random) -> str:
     many = chance.choice((1, 7, 1_000, 999_999, 1_000_000))
     if chance.random() < 0.3:
         tree["samples"] = {"accepted": chance.choice((1, many)), "at_most": many}
@@ -80,7 +80,7 @@ def _samples(tree: Tree, chance: random.Random) -> str:
     return f"samples ← {tree['samples']}"
 
 
-def _output(tree: Tree, chance: random.Random) -> str:
+def _output(tree: Tree, chance: Random) -> str:
     tree["output"] = {
         "format": chance.choice(("parquet", "webdataset")),
         "image": {
@@ -93,13 +93,13 @@ def _output(tree: Tree, chance: random.Random) -> str:
     return f"output ← {tree['output']}"
 
 
-def _chosen(keys: dict[str, tuple[Any, ...]], chance: random.Random) -> tuple[str, Any]:
+def _chosen(keys: dict[str, tuple[Any, ...]], chance: Random) -> tuple[str, Any]:
     """Return a key and one of its values."""
     key = chance.choice(list(keys))
     return key, chance.choice(keys[key])
 
 
-def _generator(tree: Tree, chance: random.Random) -> str:
+def _generator(tree: Tree, chance: Random) -> str:
     keys = {
         "steps": (1, 10**6, 10**18, 10**40),
         "guidance": (0, 1.0, 1e9, 1e300),
@@ -114,12 +114,12 @@ def _generator(tree: Tree, chance: random.Random) -> str:
     return _set(tree, "generator", *_chosen(keys, chance))
 
 
-def _words(tree: Tree, chance: random.Random) -> str:
+def _words(tree: Tree, chance: Random) -> str:
     key = chance.choice(("name", "description", "license", "name"))
     return _set(tree, key, chance.choice(TEXTS))
 
 
-def _prompt(tree: Tree, chance: random.Random) -> str:
+def _prompt(tree: Tree, chance: Random) -> str:
     odd = _short(chance)
     text = chance.choice((f"{odd} {{class}}", f"a {{class}} {odd}", f"{{class}}{odd}{{class}}"))
     if chance.random() < 0.4:
@@ -142,7 +142,7 @@ def _prompt(tree: Tree, chance: random.Random) -> str:
     return _set(tree, "prompts", "shifts", name, key, values[key])
 
 
-def _shift(tree: Tree, chance: random.Random) -> str:
+def _shift(tree: Tree, chance: Random) -> str:
     shifts = _section(tree, "prompts", "shifts")
     names = [name for name in shifts if isinstance(name, str)] or ["red"]
     name = chance.choice(names)
@@ -151,7 +151,7 @@ def _shift(tree: Tree, chance: random.Random) -> str:
     return name
 
 
-def _shifts(tree: Tree, chance: random.Random) -> str:
+def _shifts(tree: Tree, chance: Random) -> str:
     shifts = _section(tree, "prompts", "shifts")
     how = chance.choice(("one more", "renamed", "many", "none", "only base", "few in one group"))
     shift = {"prompt": "a {class} here", "caption": "here", "threshold": 0.1}
@@ -174,7 +174,7 @@ def _shifts(tree: Tree, chance: random.Random) -> str:
     return f"shifts: {how}"
 
 
-def _classes(tree: Tree, chance: random.Random) -> str:
+def _classes(tree: Tree, chance: Random) -> str:
     how = chance.choice(("one", "odd name", "odd name", "odd id", "many", "far label", "same name"))
     classes: list[Any] = [
         {"id": "00", "name": "t-shirt", "source_label": 0},
@@ -201,7 +201,7 @@ def _classes(tree: Tree, chance: random.Random) -> str:
     return f"classes: {how} {classes[0]['id']!r} {classes[0]['name']!r}"
 
 
-def _threshold(tree: Tree, chance: random.Random) -> str:
+def _threshold(tree: Tree, chance: Random) -> str:
     value = chance.choice(_THRESHOLDS)
     shift = _shift(tree, chance)
     paths = (
@@ -214,7 +214,7 @@ def _threshold(tree: Tree, chance: random.Random) -> str:
     return _set(tree, *chance.choice(paths), value)
 
 
-def _screen(tree: Tree, chance: random.Random) -> str:
+def _screen(tree: Tree, chance: Random) -> str:
     keys = {
         "object_caption": ("a {class}", "{class}" * 500, f"{_short(chance)}{{class}}"),
         "style_object_caption": ("{class}", f"{{class}} {_short(chance)}"),
@@ -226,7 +226,7 @@ def _screen(tree: Tree, chance: random.Random) -> str:
     return _set(tree, "screen", *_chosen(keys, chance))
 
 
-def _sections(tree: Tree, chance: random.Random) -> str:
+def _sections(tree: Tree, chance: Random) -> str:
     paths = ({"path": "a/b"}, {"path": "lab:tokens"}, {"path": "a/b", "revision": "x"})
     odd = ({"repo": _short(chance)}, {"tags": [_short(chance)]})
     models = ({"models": ["resnet50"] * 1_000}, {"models": [_short(chance)]})
@@ -239,13 +239,13 @@ def _sections(tree: Tree, chance: random.Random) -> str:
     return _set(tree, *_chosen(keys, chance))
 
 
-def _source(tree: Tree, chance: random.Random) -> str:
+def _source(tree: Tree, chance: Random) -> str:
     key = chance.choice(_SOURCE_KEYS)
     names = ("lab:wardrobe", "a/b", "lab:nope", _short(chance))
     return _set(tree, "source", key, chance.choice(names))
 
 
-_CHANGES: tuple[Callable[[Tree, random.Random], str], ...] = (
+_CHANGES: tuple[Callable[[Tree, Random], str], ...] = (
     _samples,
     _samples,
     _output,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
-import random
+from random import Random
 from typing import Any
 
 import yaml
@@ -117,7 +117,7 @@ def vectors(bench: Bench) -> Prepared:
     return bench.prepared(Step("embeddings", function=_read))
 
 
-def _said(chance: random.Random) -> Any:
+def _said(chance: Random) -> Any:
     numbers = [number for number in NUMBERS if isinstance(number, int) and number < 2**64]
     return chance.choice(
         (

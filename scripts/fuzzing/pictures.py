@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import io
 import os
-import random
 import struct
 import zlib
 from pathlib import Path
+from random import Random
 
 _NO_PICTURES = {
     "svg": b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>',
@@ -50,7 +50,7 @@ def _with_chunk(png: bytes, name: bytes, content: bytes) -> bytes:
     return png[:33] + _chunk(name, content) + png[33:]
 
 
-def _saved(chance: random.Random) -> bytes:
+def _saved(chance: Random) -> bytes:
     from PIL import Image
 
     mode, form = chance.choice(
@@ -93,7 +93,7 @@ def _kept(shared: Path, width: int) -> bytes:
     return path.read_bytes()
 
 
-def odd_picture(chance: random.Random, shared: Path) -> tuple[str, bytes]:
+def odd_picture(chance: Random, shared: Path) -> tuple[str, bytes]:
     """Return a description and its bytes. `shared` is a folder for what is costly to make."""
     what = chance.choice(
         (

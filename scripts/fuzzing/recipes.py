@@ -7,9 +7,9 @@ import contextlib
 import copy
 import functools
 import os
-import random
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import yaml
@@ -164,7 +164,7 @@ def damaged_text(text: str, bench: Bench) -> bytes:
     return content[:position] + odd + content[position:]
 
 
-def _shown(source: str, chance: random.Random) -> tuple[str, ...]:
+def _shown(source: str, chance: Random) -> tuple[str, ...]:
     """Return the words of a command that shows or checks a recipe."""
     rate: tuple[str, ...] = ()
     if chance.random() < 0.2:

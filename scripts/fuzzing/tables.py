@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import io
 import math
-import random
 from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from fuzzing.cases import Bench, Prepared
@@ -15,6 +15,9 @@ from fuzzing.commands import on_the_dataset
 from fuzzing.pictures import odd_picture
 from fuzzing.templates import EDITS, PARQUET, TOKENS
 from fuzzing.values import odd_value
+
+Changed = tuple[str, Any]
+"""What was changed, in words, and what it became."""
 
 _NUMBERS = (
     "object_score",
@@ -135,7 +138,7 @@ def written(rows: Any, bench: Bench) -> bytes:
     return file.getvalue()
 
 
-def odd_array(chance: random.Random, rows: int) -> tuple[str, Any]:
+def odd_array(chance: Random, rows: int) -> Changed:
     """Return a column that few readers expect, with what it is: ends of a type, nested values, or a
     text for all."""
     import numpy as np
@@ -164,7 +167,7 @@ def odd_array(chance: random.Random, rows: int) -> tuple[str, Any]:
     return how, pa.nulls(rows, chance.choice(kinds))
 
 
-def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _values(rows: Any, bench: Bench) -> Changed:
     """Put odd values into some cells of one column, or all."""
     import pyarrow as pa
 
@@ -189,7 +192,7 @@ def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
     return f"{column} ← {str(odd)[:50]!r}", _with(rows, column, array)
 
 
-def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _images(rows: Any, bench: Bench) -> Changed:
     """Replace images by others, or by what is not an image."""
     import pyarrow as pa
 
@@ -225,7 +228,7 @@ def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
     return f"image ← {how}", _with(rows, "image", array)
 
 
-def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _columns(rows: Any, bench: Bench) -> Changed:
     """Remove, add, rename, double or move a column."""
     import pyarrow as pa
 
@@ -254,7 +257,7 @@ def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
     return "2,000 more columns", rows
 
 
-def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _types(rows: Any, bench: Bench) -> Changed:
     """Give a column another type."""
     import pyarrow as pa
 
@@ -293,14 +296,14 @@ def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
     return f"{column} stays", rows
 
 
-def _odd(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _odd(rows: Any, bench: Bench) -> Changed:
     """Replace any column by an odd one."""
     column = bench.chance.choice(rows.column_names)
     what, array = odd_array(bench.chance, rows.num_rows)
     return f"{column} ← {what}", _with(rows, column, array)
 
 
-def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:
+def change_rows(rows: Any, bench: Bench) -> Changed:
     """Remove all or some rows, add some, repeat them, or reorder them."""
     import pyarrow as pa
 
@@ -327,7 +330,7 @@ def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:
     return f"{_HUGE_ROWS:,} equal rows", pa.table(repeated)
 
 
-def _metadata(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _metadata(rows: Any, bench: Bench) -> Changed:
     """Change what `datasets` and Arrow say of the columns in the file's footer."""
     chance = bench.chance
     images = b'{"info": {"features": {"image": {"_type": "Image"}}}}'

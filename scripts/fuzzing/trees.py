@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import random
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Any
 
 from fuzzing.values import Fragment, marker, odd_value
 
 Path = tuple[Any, ...]
-FragmentOf = Callable[[random.Random], Fragment]
+FragmentOf = Callable[[Random], Fragment]
 
 
 # Changes nest values far deeper; no path has to lead there.
@@ -44,9 +44,7 @@ def put(tree: Any, path: Path, value: Any) -> None:
     at(tree, path[:-1])[path[-1]] = value
 
 
-def mutated(
-    tree: Any, chance: random.Random, fragment: FragmentOf, times: int
-) -> tuple[Any, list[str]]:
+def mutated(tree: Any, chance: Random, fragment: FragmentOf, times: int) -> tuple[Any, list[str]]:
     """Return a copy with `times` changes, and each change in words. The root may be replaced
     too."""
     tree = copy.deepcopy(tree)
@@ -60,7 +58,7 @@ def mutated(
     return tree, changes
 
 
-def _place(tree: Any, chance: random.Random) -> Path:
+def _place(tree: Any, chance: Random) -> Path:
     """Return a path; each level is drawn evenly, so that a long list does not draw all."""
     path: Path = ()
     while True:
@@ -72,7 +70,7 @@ def _place(tree: Any, chance: random.Random) -> Path:
             return path
 
 
-def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
+def _change(tree: Any, chance: Random, fragment: FragmentOf) -> str:
     path = _place(tree, chance)
     name = ".".join(str(part)[:40] for part in path)
     holder = at(tree, path[:-1])
@@ -122,7 +120,7 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
     return f"{name} ← {_shown(holder[key])}"
 
 
-def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
+def _new(old: Any, chance: Random, fragment: FragmentOf) -> Any:
     """Return another value: near the old one, odd, or one that only text can spell."""
     draw = chance.random()
     if draw < 0.15:
@@ -176,7 +174,7 @@ def _marked(tree: Any, fragments: list[Fragment]) -> Any:
     return tree
 
 
-def yaml_text(tree: Any, chance: random.Random) -> str:
+def yaml_text(tree: Any, chance: Random) -> str:
     """Return YAML in one of its styles."""
     import yaml
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import random
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from fuzzing.canaries import Canaries
@@ -183,13 +183,13 @@ def _deep(opening: str, closing: str, depth: int) -> str:
     return f"{opening * depth}{closing * depth}"
 
 
-def _keys(chance: random.Random, pair: str, comma: str) -> str:
+def _keys(chance: Random, pair: str, comma: str) -> str:
     """Return a mapping of many keys."""
     count = chance.choice((2_000, 40_000))
     return f"{{{comma.join(pair.format(index) for index in range(count))}}}"
 
 
-def yaml_fragment(chance: random.Random) -> Fragment:
+def yaml_fragment(chance: Random) -> Fragment:
     """Return a flow value of YAML that no tree of plain values becomes."""
     depth = chance.choice((20, 90, 500, 3_000, 20_000, 60_000))
     text = chance.choice(
@@ -249,7 +249,7 @@ def yaml_fragment(chance: random.Random) -> Fragment:
     return Fragment(text() if callable(text) else text)
 
 
-def json_fragment(chance: random.Random) -> Fragment:
+def json_fragment(chance: Random) -> Fragment:
     """Return JSON that no tree of plain values becomes, or what readers of JSON take besides."""
     depth = chance.choice((50, 500, 900, 3_000, 20_000, 200_000))
     text = chance.choice(
@@ -278,14 +278,14 @@ def json_fragment(chance: random.Random) -> Fragment:
     return Fragment(text() if callable(text) else text)
 
 
-def odd_value(chance: random.Random) -> Any:
+def odd_value(chance: Random) -> Any:
     """Return a new plain value that is seldom what was expected; a change may change it further."""
     drawn = [chance.choice(values) for values in (TEXTS, TEXTS, NUMBERS, OTHERS)]
     return copy.deepcopy(chance.choice(drawn))
 
 
 def hostile_path(
-    chance: random.Random, canaries: Canaries, folder: Path, traps: Path | None = None
+    chance: Random, canaries: Canaries, folder: Path, traps: Path | None = None
 ) -> str:
     """Return a path for a file in `folder`: to a canary, to the machine's files, to what never
     ends, or to nowhere.
@@ -389,7 +389,7 @@ def make_socket(path: Path) -> None:
         listener.bind(path.name)
 
 
-def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[str, bytes]:
+def damaged_bytes(content: bytes, other: bytes, chance: Random) -> tuple[str, bytes]:
     """Return how the bytes are damaged, in words, and the bytes."""
     how = chance.choice(
         ("random", *["flipped"] * 3, "cut", "doubled", "empty", "zeros", "other", "spliced", "head")
