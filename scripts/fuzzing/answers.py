@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from fuzzing.tables import odd_array, written
 from fuzzing.templates import PARQUET
 from fuzzing.trees import json_text
 from fuzzing.values import NUMBERS, as_bytes, json_fragment, odd_value
+
+Columns = dict[str, list[Any]]
 
 _NAMES = ("t-shirt", "bag")
 _BOX = ("x", "y", "width", "height")
@@ -54,10 +56,10 @@ def _keys(directory: Path) -> list[str]:
     return keys
 
 
-def _sound(kind: str, keys: Sequence[str], other: bool) -> dict[str, list[Any]]:
+def _sound(kind: str, keys: Sequence[str], other: bool) -> Columns:
     count = len(keys)
     labels = [_NAMES[row % 2] for row in range(count)]
-    columns: dict[str, list[Any]] = {"key": [*keys]}
+    columns: Columns = {"key": [*keys]}
     if kind == "classes":
         columns |= {"class_id": ["00"] * count} if other else {"label": labels}
     elif kind == "scores":
@@ -73,7 +75,7 @@ def _sound(kind: str, keys: Sequence[str], other: bool) -> dict[str, list[Any]]:
     return columns
 
 
-def odd_parquet(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
+def odd_parquet(columns: Columns, bench: Bench) -> bytes:
     """Return these columns as Parquet, one or two of them, or one more, as few readers expect
     them."""
     import pyarrow as pa
@@ -85,7 +87,7 @@ def odd_parquet(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
     return written(pa.table(arrays), bench)
 
 
-def csv_bytes(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
+def csv_bytes(columns: Columns, bench: Bench) -> bytes:
     """Return these columns as CSV with an odd value in some cells."""
     rows = rows_of(columns)
     change_cells(rows, bench)
@@ -95,7 +97,7 @@ def csv_bytes(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
     return as_bytes(text.getvalue())
 
 
-def _json(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
+def _json(columns: Columns, bench: Bench) -> bytes:
     rows = rows_of(columns)
     if bench.chance.random() < 0.5:
         change_cells(rows, bench)
@@ -105,11 +107,11 @@ def _json(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
     return as_bytes(json_text(tree))
 
 
-def rows_of(columns: Mapping[str, list[Any]]) -> list[list[Any]]:
+def rows_of(columns: Columns) -> list[list[Any]]:
     return [list(row) for row in zip(*columns.values(), strict=True)]
 
 
-_WRITTEN: dict[str, Callable[[Mapping[str, list[Any]], Bench], bytes]] = {
+_WRITTEN: dict[str, Callable[[Columns, Bench], bytes]] = {
     ".parquet": odd_parquet,
     ".csv": csv_bytes,
     ".json": _json,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fuzzing.answers import change_cells, csv_bytes, odd_parquet, rows_of
+from fuzzing.answers import Columns, change_cells, csv_bytes, odd_parquet, rows_of
 from fuzzing.cases import NAME, Bench, Prepared, Step, command
 from fuzzing.tables import rewrite
 from fuzzing.templates import CLASSIFIER, EARLIER, PARQUET
@@ -142,7 +142,7 @@ def _voc(bench: Bench) -> dict[str, bytes]:
 def _table(bench: Bench) -> dict[str, bytes]:
     """Write metadata.csv, .jsonl or .parquet beside the images, or one of their form elsewhere."""
     chance = bench.chance
-    columns: dict[str, list[Any]] = {
+    columns: Columns = {
         "file_name": [f"{number}.png" for number in range(_COUNT)],
         "label": [_NAMES[number % 2] for number in range(_COUNT)],
     }
@@ -167,7 +167,7 @@ def _image_table(bench: Bench) -> dict[str, bytes]:
     with io.BytesIO() as file:
         Image.new("RGB", (_SIDE, _SIDE), (200, 90, 40)).save(file, "PNG")
         image = {"bytes": file.getvalue(), "path": None}
-    columns: dict[str, list[Any]] = {
+    columns: Columns = {
         "image": [image] * _COUNT,
         "label": [number % 2 for number in range(_COUNT)],
     }

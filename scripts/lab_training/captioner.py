@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS
 from counterfoil.lab.world import SIDE, Scene
-from lab_training.captions import caption_of, tellable
+from lab_training.captions import Claims, caption_of, tellable
 from lab_training.classify import attribute_targets, augment
 from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.diffusion import trained_vae
@@ -166,9 +166,7 @@ def new_captioner(tokenizer: Any) -> Any:
     return model
 
 
-def partial_claims(
-    claimed: Mapping[str, str], rng: np.random.Generator
-) -> tuple[dict[str, str], bool]:
+def partial_claims(claimed: Claims, rng: np.random.Generator) -> tuple[dict[str, str], bool]:
     """Draw some of the claims, class included; and whether others begin the caption, so that only
     its end is true."""
     if rng.random() < CONFIG["random_part"]:
@@ -492,12 +490,12 @@ def marks_told(caption: str) -> bool:
     return _is_marked(claims_of(caption))
 
 
-def _is_marked(claims: Mapping[str, str]) -> bool:
+def _is_marked(claims: Claims) -> bool:
     return "pattern" in claims and MARKS.get(claims.get("class", "")) == claims["pattern"]
 
 
 def words_right(
-    attributes: Sequence[Mapping[str, str]], captions: Sequence[str]
+    attributes: Sequence[Claims], captions: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Return by attribute the right words where it can be named; false words in all, and where it
     cannot."""
@@ -520,7 +518,7 @@ def words_right(
 
 def likelihood_order(
     captioner: Captioner,
-    attributes: Sequence[Mapping[str, str]],
+    attributes: Sequence[Claims],
     pixels: np.ndarray,
     alone: bool = False,
 ) -> dict[str, float]:
@@ -551,7 +549,7 @@ def likelihood_order(
 
 
 def changed_claims(
-    claims: Mapping[str, str], attribute: str, rng: np.random.Generator
+    claims: Claims, attribute: str, rng: np.random.Generator
 ) -> dict[str, str] | None:
     """Return the claims with another value of `attribute`; None if unclaimed or every other value
     names a mark."""
@@ -584,9 +582,9 @@ def of_drawn(captioner: Captioner) -> dict[str, Any]:
     shown = [tellable(each) for each in seen]
 
     def agreement(
-        readings: Sequence[Mapping[str, str]],
-        wanted: Sequence[Mapping[str, str]],
-        also: Sequence[Mapping[str, str]] | None = None,
+        readings: Sequence[Claims],
+        wanted: Sequence[Claims],
+        also: Sequence[Claims] | None = None,
     ) -> dict[str, float | None]:
         """Return by attribute how often a reading is what is wanted, of pictures in which `also`
         has it too."""

@@ -6,7 +6,7 @@ world is one small model, trained on the world's `train` and measured in its sli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from counterfoil.lab.planted import KINDS, ROWS, PlantedWorld
 from counterfoil.lab.scenes import WARDROBE_ROWS, wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
-from lab_training.captions import HIDDEN_BY_STYLE
+from lab_training.captions import HIDDEN_BY_STYLE, Claims
 from lab_training.corpora import unbiased_scene
 from lab_training.state import (
     WEIGHTS,
@@ -126,7 +126,7 @@ def _oracle_loss(logits: torch.Tensor, targets: dict[str, torch.Tensor]) -> torc
     return loss
 
 
-def attribute_targets(attributes: Sequence[Mapping[str, str]]) -> dict[str, torch.Tensor]:
+def attribute_targets(attributes: Sequence[Claims]) -> dict[str, torch.Tensor]:
     """Return the place of every attribute's value, int64 [n] each; -100 where the style hides
     it."""
     return {
