@@ -12,11 +12,13 @@ rather than results (`data/`, `candidates/`, `rounds/`, `.counterfoil/`) are lef
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import html
 import json
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,21 +52,18 @@ def numbers(path: Path) -> set[float]:
     """Return all numbers of a file."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix in (".json", ".out"):
-        try:
+        with contextlib.suppress(ValueError):
             return set(_of_json(json.loads(text)))
-        except ValueError:
-            return _of_text(text)
     if path.suffix == ".html":
         text = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
-        return _of_text(html.unescape(text))
+        text = html.unescape(text)
     return _of_text(text)
 
 
 def _of_json(value: Any) -> Iterator[float]:
     if isinstance(value, dict):
-        for item in value.values():
-            yield from _of_json(item)
-    elif isinstance(value, list):
+        value = list(value.values())
+    if isinstance(value, list):
         for item in value:
             yield from _of_json(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -87,10 +86,9 @@ def missing(old: set[float], new: set[float]) -> list[float]:
 
 def cells_that_differ(old: Path, new: Path) -> list[str] | None:
     """Return the differences between two tables; None if their columns or lines differ."""
-    tables = [
+    first, second = (
         list(csv.reader(path.read_text(encoding="utf-8").splitlines())) for path in (old, new)
-    ]
-    first, second = tables
+    )
     if not first or not second or len(first) != len(second) or not set(first[0]) <= set(second[0]):
         return None
     places = [second[0].index(name) for name in first[0]]
@@ -102,32 +100,31 @@ def cells_that_differ(old: Path, new: Path) -> list[str] | None:
     ]
 
 
+def _run_of(name: str) -> str:
+    return re.split(r"[/.]", name)[0]
+
+
 def main(old: Path, new: Path) -> int:
     """Tell file by file what is lost; how many files lost a number."""
     old_files = files(old)
     new_files = files(new)
-    runs: dict[str, set[float]] = {}
+    runs: dict[str, set[float]] = defaultdict(set)
     for name, path in new_files.items():
-        runs.setdefault(name.split("/")[0].split(".")[0], set()).update(numbers(path))
+        runs[_run_of(name)] |= numbers(path)
     lost = 0
     for name, path in old_files.items():
         other = new_files.get(name)
-        if (
-            other is not None
-            and path.suffix == ".csv"
-            and (differ := cells_that_differ(path, other)) is not None
-        ):
-            lost_numbers = differ
-        else:
-            gone = missing(numbers(path), set() if other is None else numbers(other))
-            elsewhere = missing(set(gone), runs.get(name.split("/")[0].split(".")[0], set()))
+        lost_numbers = None
+        if other is not None and path.suffix == ".csv":
+            lost_numbers = cells_that_differ(path, other)
+        if lost_numbers is None:
+            gone = missing(numbers(path), numbers(other) if other else set())
+            elsewhere = missing(set(gone), runs[_run_of(name)])
             lost_numbers = [f"{number:.12g}" for number in elsewhere]
-        lost += bool(lost_numbers)
-        state = (
-            "same"
-            if not lost_numbers
-            else f"{len(lost_numbers)} lost: {'; '.join(lost_numbers[:_MOST_TOLD])}"
-        )
+        state = "same"
+        if lost_numbers:
+            lost += 1
+            state = f"{len(lost_numbers)} lost: {'; '.join(lost_numbers[:_MOST_TOLD])}"
         print(f"{name}{'' if other else ' (gone)'}: {state}")
     return lost
 

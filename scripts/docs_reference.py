@@ -132,10 +132,9 @@ def write_site(site: Path) -> None:
         )
         settings = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
         markdown = markdown_pages()
-        for path, text in markdown.items():
-            (folder / "site" / path).write_text(text, encoding="utf-8")
         listed = llms_text(settings["project"]["nav"], markdown)
-        (folder / "site" / "llms.txt").write_text(listed, encoding="utf-8")
+        for path, text in (markdown | {"llms.txt": listed}).items():
+            (folder / "site" / path).write_text(text, encoding="utf-8")
         shutil.rmtree(site, ignore_errors=True)
         shutil.move(folder / "site", site)
 
@@ -202,23 +201,16 @@ def corruptions_table() -> str:
     """Return every corruption with what it does and its constants at severities 1 to 5."""
     lines = ["| Corruption | What it does | Constants of severities 1 to 5 |", "|:--|:--|:--|"]
     for name, corruption in CORRUPTIONS.items():
-        constants = [
-            corruption.large,
-            *([corruption.small] if corruption.small not in ((), corruption.large) else []),
-        ]
-        rows = [
-            "; ".join(_constant(constant) for constant in severities) for severities in constants
-        ]
-        lines.append(f"| `{name}` | {corruption.says} | {'<br>small: '.join(rows)} |")
+        cell = "; ".join(map(_constant, corruption.large))
+        if corruption.small not in ((), corruption.large):
+            cell += f"<br>small: {'; '.join(map(_constant, corruption.small))}"
+        lines.append(f"| `{name}` | {corruption.says} | {cell} |")
     return "\n".join(lines)
 
 
 def _constant(constant: Any) -> str:
-    return (
-        ", ".join(f"{part:g}" for part in constant)
-        if isinstance(constant, tuple)
-        else f"{constant:g}"
-    )
+    parts = constant if isinstance(constant, tuple) else (constant,)
+    return ", ".join(f"{part:g}" for part in parts)
 
 
 def columns_table() -> str:
@@ -402,11 +394,8 @@ def _has(classes: tuple[type, ...], declared: type) -> bool:
 def commands_of_classes() -> dict[str, tuple[type, ...]]:
     """Return the classes of options of each command that has some, in the order of `counterfoil
     --help`."""
-    callbacks: dict[str, Any] = {}
-    for info in app.registered_commands:
-        if info.callback is not None:
-            callbacks[info.callback.__name__] = info.callback
-    return {name: callback.declared for name, callback in callbacks.items() if callback.declared}
+    callbacks: list[Any] = [info.callback for info in app.registered_commands if info.callback]
+    return {callback.__name__: callback.declared for callback in callbacks if callback.declared}
 
 
 def options_page() -> str:

@@ -30,9 +30,17 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 # Before anything is imported that reads them: one thread each, no network, no token of a person.
-os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
-               "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_DISABLE_XET": "1", "TOKENIZERS_PARALLELISM": "false",
-               "MPLBACKEND": "agg", "NO_PROXY": "*"}  # fmt: skip
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_ENDPOINT": "http://127.0.0.1:9",
+    "HF_HUB_DISABLE_XET": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "MPLBACKEND": "agg",
+    "NO_PROXY": "*",
+}
 for _name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "COUNTERFOIL_DEBUG"):
     os.environ.pop(_name, None)
 
@@ -43,6 +51,7 @@ from fuzzing.limits import Limits, die_with_parent  # noqa: E402
 from fuzzing.plan import KINDS, dealt  # noqa: E402
 from fuzzing.report import RESULTS, bad_line, by_cause, table, write  # noqa: E402
 from fuzzing.watch import roots_of_the_program  # noqa: E402
+from program import new_parser  # noqa: E402
 
 _SECONDS_BETWEEN_LINES = 20.0
 
@@ -59,10 +68,8 @@ def main() -> int:
         seconds = time.monotonic() - began
     print("\n".join(["", *table(verdicts), ""]))
     causes = by_cause(verdicts)
-    for outcome, cause, verdicts_of_cause in causes:
-        print(
-            f"{len(verdicts_of_cause):,} × {outcome}: {cause}\n    {bad_line(verdicts_of_cause[0])}"
-        )
+    for outcome, cause, alike in causes:
+        print(f"{len(alike):,} × {outcome}: {cause}\n    {bad_line(alike[0])}")
     print(f"{len(cases):,} cases in {seconds:.0f} s with seed {arguments.seed}.")
     if arguments.write:
         kinds = f" --kinds {' '.join(arguments.kinds)}" if arguments.kinds else ""
@@ -72,36 +79,22 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cases", type=int, default=1_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--kinds", nargs="+", choices=list(KINDS), default=[], metavar="KIND", help=", ".join(KINDS)
-    )
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
-    parser.add_argument(
-        "--only", type=_case, metavar="KIND:NUMBER", help="run one case and tell all about it"
-    )
-    parser.add_argument(
-        "--write", action="store_true", help=f"put the counts into scripts/fuzzing/{RESULTS.name}"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=Limits.seconds, help="a step that takes longer hangs"
-    )
-    parser.add_argument(
-        "--memory",
-        type=int,
-        default=Limits.mebibytes,
-        metavar="MIB",
-        help="more than a case begins with",
-    )
-    parser.add_argument(
-        "--work",
-        type=Path,
-        help="a folder for built datasets, which are used again (default: a temporary one)",
-    )
+    parser = new_parser(__doc__)
+    add = parser.add_argument
+    add("--cases", type=int, default=1_000)
+    add("--seed", type=int, default=0)
+    kinds = ", ".join(KINDS)
+    add("--kinds", nargs="+", choices=list(KINDS), default=[], metavar="KIND", help=kinds)
+    add("--jobs", type=int, default=2, help="cases at a time")
+    add("--only", type=_case, metavar="KIND:NUMBER", help="run one case and tell all about it")
+    counts = f"put the counts into scripts/fuzzing/{RESULTS.name}"
+    add("--write", action="store_true", help=counts)
+    seconds = "a step that takes longer hangs"
+    add("--seconds", type=float, default=Limits.seconds, help=seconds)
+    memory = "more than a case begins with"
+    add("--memory", type=int, default=Limits.mebibytes, metavar="MIB", help=memory)
+    work = "a folder for built datasets, which are used again (default: a temporary one)"
+    add("--work", type=Path, help=work)
     return parser.parse_args()
 
 
@@ -121,9 +114,8 @@ def _work(named: Path | None, keep: bool) -> Iterator[Path]:
         yield named.resolve()
         return
     memory = Path("/dev/shm")
-    folder = Path(
-        tempfile.mkdtemp(prefix="fuzz-", dir=memory if os.access(memory, os.W_OK) else None)
-    )
+    parent = memory if os.access(memory, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=parent))
     try:
         yield folder
     finally:
@@ -151,9 +143,8 @@ def _run(
     printed = time.monotonic()
     jobs = max(1, min(jobs, len(cases)))
     fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(
-        jobs, mp_context=fork, initializer=_begin, initargs=(work, dict(built), limits)
-    ) as pool:
+    given = (work, dict(built), limits)
+    with ProcessPoolExecutor(jobs, fork, initializer=_begin, initargs=given) as pool:
         for verdict in pool.map(_judge, cases):
             verdicts.append(verdict)
             if verdict.bad:

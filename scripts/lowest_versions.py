@@ -86,15 +86,16 @@ def compared(versions: dict[str, str], python: str, optional: set[str]) -> int:
         except metadata.PackageNotFoundError:
             installed[name] = "none"
     width = max(map(len, wanted))
-    others = 0
+    code = 0
     for name, version in wanted.items():
-        is_lowest = plain(version) == plain(installed[name])
-        remark = "" if is_lowest else "  is not the lowest"
+        remark = ""
         if installed[name] == "none" and name in optional:
             remark = "  is left out"
-        others += remark.endswith("lowest")
+        elif plain(version) != plain(installed[name]):
+            remark = "  is not the lowest"
+            code = 1
         print(f"{name:<{width}}  >={version:<9}  {installed[name]}{remark}")
-    return 1 if others else 0
+    return code
 
 
 def main() -> int:

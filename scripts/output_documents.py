@@ -29,8 +29,6 @@ from counterfoil.plan.estimate import AskedBudget, ComputedBudget, JudgedQuota, 
 from counterfoil.report.labels import CheckedShare
 from counterfoil.reviewing.review_dataset import ReviewPage
 
-# No other key is printed.
-closed = with_config(ConfigDict(extra="forbid"))
 Counts = Annotated[
     dict[str, dict[str, int]],
     Field(description="Candidates of each shift by reason of rejection; '' is accepted."),
@@ -41,8 +39,12 @@ Files = Annotated[
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-@closed
-class Doubts(TypedDict):
+@with_config(ConfigDict(extra="forbid"))
+class Closed(TypedDict):
+    """A document without other keys."""
+
+
+class Doubts(Closed):
     """Doubts whether the screen knows the classes: a sentence, and the numbers behind it."""
 
     warning: str
@@ -56,8 +58,7 @@ class Doubts(TypedDict):
     decides: str
 
 
-@closed
-class FewImages(TypedDict):
+class FewImages(Closed):
     """A class with too few validation images for its percentile."""
 
     class_id: str
@@ -66,8 +67,7 @@ class FewImages(TypedDict):
     needs: int
 
 
-@closed
-class FinishedDataset(TypedDict):
+class FinishedDataset(Closed):
     """What is printed of every finished dataset."""
 
     directory: Path
@@ -84,8 +84,7 @@ class FinishedDataset(TypedDict):
     screen_doubts: Doubts | None
 
 
-@closed
-class Comparison(TypedDict):
+class Comparison(Closed):
     """A rebuilt dataset beside the manifest of its original."""
 
     identical: bool
@@ -98,7 +97,6 @@ class Comparison(TypedDict):
     rows: RowDifferences | None
 
 
-@closed
 class Build(FinishedDataset):
     """`build`, also with `--from` and `--repair`."""
 
@@ -111,8 +109,7 @@ class Build(FinishedDataset):
     comparison: NotRequired[Comparison | None]
 
 
-@closed
-class BuildPart(TypedDict):
+class BuildPart(Closed):
     """`build --shards`: one part of a dataset."""
 
     directory: Path
@@ -127,8 +124,7 @@ class BuildPart(TypedDict):
     notes: NotRequired[list[str]]
 
 
-@closed
-class Tokens(TypedDict):
+class Tokens(Closed):
     """`tokens`."""
 
     folder: Path
@@ -138,7 +134,6 @@ class Tokens(TypedDict):
     manifest_sha256: str
 
 
-@closed
 class Recut(FinishedDataset):
     """`calibrate --apply`."""
 
@@ -146,8 +141,7 @@ class Recut(FinishedDataset):
     changed: list[str]
 
 
-@closed
-class ShiftCut(TypedDict):
+class ShiftCut(Closed):
     """The threshold of a shift, and what it accepts."""
 
     shift: str
@@ -161,8 +155,7 @@ class ShiftCut(TypedDict):
     yield_: Annotated[Share | None, Field(alias="yield")]
 
 
-@closed
-class Calibrate(TypedDict):
+class Calibrate(Closed):
     """`calibrate`."""
 
     directory: Path
@@ -172,8 +165,7 @@ class Calibrate(TypedDict):
     screen_doubts: Doubts | None
 
 
-@closed
-class InitClass(TypedDict):
+class InitClass(Closed):
     id: str
     name: str
     images: Annotated[
@@ -182,8 +174,7 @@ class InitClass(TypedDict):
     ]
 
 
-@closed
-class InitCopies(TypedDict):
+class InitCopies(Closed):
     train: str
     tested: str
     compared: Annotated[
@@ -220,8 +211,7 @@ class InitCopies(TypedDict):
     ]
 
 
-@closed
-class Init(TypedDict):
+class Init(Closed):
     """`init`."""
 
     recipe: str
@@ -241,8 +231,7 @@ class Init(TypedDict):
     next: list[str]
 
 
-@closed
-class InitDetector(TypedDict):
+class InitDetector(Closed):
     """`init --detector` without a source."""
 
     config: str
@@ -250,14 +239,12 @@ class InitDetector(TypedDict):
     notes: list[str]
 
 
-@closed
-class BundledRecipe(TypedDict):
+class BundledRecipe(Closed):
     name: str
     description: str | None
 
 
-@closed
-class CheckedShift(TypedDict):
+class CheckedShift(Closed):
     shift: str
     group: str
     kind: str | None
@@ -270,21 +257,18 @@ class CheckedShift(TypedDict):
     object_threshold: dict[str, Any]
 
 
-@closed
-class Hashes(TypedDict):
+class Hashes(Closed):
     plan: str
     screen: str
 
 
-@closed
-class Lack(TypedDict):
+class Lack(Closed):
     key: str
     weight: str
     text: str
 
 
-@closed
-class Check(TypedDict):
+class Check(Closed):
     """`check`: the plan, and what it will cost."""
 
     name: str
@@ -314,8 +298,7 @@ class Check(TypedDict):
     ]
 
 
-@closed
-class Published(TypedDict):
+class Published(Closed):
     """What `publish` prints of a dataset and of a mended head."""
 
     repo: str
@@ -333,7 +316,6 @@ class Published(TypedDict):
     bytes: int
 
 
-@closed
 class PublishedDataset(Published):
     """`publish DIR`."""
 
@@ -341,7 +323,6 @@ class PublishedDataset(Published):
     configs_loaded: int
 
 
-@closed
 class PublishedHead(Published):
     """`publish HEAD`."""
 
@@ -350,8 +331,7 @@ class PublishedHead(Published):
     datasets: list[str]
 
 
-@closed
-class Verify(TypedDict):
+class Verify(Closed):
     """`verify`."""
 
     whole: bool
@@ -368,8 +348,7 @@ class Verify(TypedDict):
     rerendered: tuple[Rerendered, ...]
 
 
-@closed
-class Rater(TypedDict):
+class Rater(Closed):
     """One person, whose answers are in one or more files."""
 
     rater: str
@@ -382,8 +361,7 @@ class Rater(TypedDict):
     name: str | None
 
 
-@closed
-class ShiftAnswers(TypedDict):
+class ShiftAnswers(Closed):
     """The images of a shift that people selected, asked about the class and about the shift."""
 
     name: str
@@ -391,8 +369,7 @@ class ShiftAnswers(TypedDict):
     shift: TaskResult | None
 
 
-@closed
-class ScreenRow(TypedDict):
+class ScreenRow(Closed):
     """The errors of a keep rule alone, or of all rules together, by people's answers."""
 
     rule: Annotated[str, Field(description="The rule's name; `all`: all rules together.")]
@@ -410,8 +387,7 @@ class ScreenRow(TypedDict):
     false_rejects: CheckedShare | None
 
 
-@closed
-class ReviewAnswers(TypedDict):
+class ReviewAnswers(Closed):
     """`review --answers`."""
 
     directory: str
@@ -429,15 +405,13 @@ class ReviewAnswers(TypedDict):
     ]
 
 
-@closed
-class Open(TypedDict):
+class Open(Closed):
     """`open`."""
 
     address: str
 
 
-@closed
-class GateLine(TypedDict):
+class GateLine(Closed):
     """A line of a gate; shares are fractions."""
 
     line: str
@@ -457,8 +431,7 @@ class GateLine(TypedDict):
     reason: str | None
 
 
-@closed
-class Gate(TypedDict):
+class Gate(Closed):
     verdict: str
     models: list[str]
     lines: list[GateLine]
@@ -477,8 +450,7 @@ class Evaluate(TypedDict):
     gate: NotRequired[Gate]
 
 
-@closed
-class Pool(TypedDict):
+class Pool(Closed):
     """The rows of a pool that a method chose."""
 
     pool: str

@@ -8,7 +8,6 @@ Training files feed `pretrain` and `train`; the test files feed `validation`, `h
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from counterfoil.lab.world import FOLDER, GARMENT_SIDE
+from program import new_parser
 
 # split: (original file, first garment of each class, garments of each class)
 SPLITS = {
@@ -58,9 +58,7 @@ def write_garments(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--source", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("splits", nargs="*", help="the splits to pack; all of them unless named")
     arguments = parser.parse_args()

@@ -13,7 +13,6 @@ publication leaves is compared on a loopback Hub. Prints a table; exits 1 where 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -31,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,13 @@ sys.path[:0] = [
 ]
 
 import psutil  # noqa: E402
+import yaml  # noqa: E402
 from publishing_cases import with_package  # noqa: E402
 
 import results_page  # noqa: E402
 import warm  # noqa: E402
 from loopback_hub import LoopbackHub, client_environment  # noqa: E402
+from program import new_parser  # noqa: E402
 
 RESULTS = ROOT / "scripts" / "RESULTS.md"
 REPO = "someone/storm"
@@ -64,11 +66,11 @@ HOME = "home"
 
 @dataclass(frozen=True)
 class Command:
-    """needs: what of the stock its folder holds. refuses: what may refuse a second run that finds
-    the first's files."""
+    """needs: names of the stock that its folder holds. refuses: what may refuse a second run that
+    finds the first's files."""
 
     words: str
-    needs: tuple[str, ...] = ()
+    needs: str = ""
     ends: frozenset[int] = frozenset({0})
     refuses: bool = False
 
@@ -77,145 +79,132 @@ CPU = "--device cpu"
 ONE = f"{CPU} --workers 1"
 COMMANDS = (
     Command("demo --quick --out demo"),
-    Command(f"init ./photos --out photos.yaml {CPU}", ("photos",), refuses=True),
-    Command(f"init ./streets --out streets.yaml {CPU}", ("streets",), refuses=True),
-    Command("init --detector detector/model.onnx", ("detector",), refuses=True),
+    Command(f"init ./photos --out photos.yaml {CPU}", "photos", refuses=True),
+    Command(f"init ./streets --out streets.yaml {CPU}", "streets", refuses=True),
+    Command("init --detector detector/model.onnx", "detector", refuses=True),
     Command("recipes"),
-    Command("compare new.csv old.csv", ("new.csv", "old.csv")),
-    Command("show mini.yaml", ("mini.yaml",)),
-    Command("check mini.yaml", ("mini.yaml",)),
-    Command(f"tokens learn.yaml --out learned {ONE}", ("learn.yaml",)),
-    Command(f"build mini.yaml --out built {ONE}", ("mini.yaml",)),
-    Command(f"build mini.yaml --out built {CPU} --workers 2", ("mini.yaml",)),
-    Command(f"build fog.yaml --out built {ONE}", ("fog.yaml", "photos")),
-    Command(f"build --from mini --out again {ONE}", ("mini",)),
-    Command(f"build --from damaged --out damaged {ONE}", ("damaged",)),
-    Command("calibrate mini", ("mini",)),
-    Command(f"calibrate mini --apply cut.yaml --out cut {CPU}", ("mini", "cut.yaml")),
-    Command(f"calibrate mini --apply cut.yaml --in-place --yes {CPU}", ("mini", "cut.yaml")),
-    Command("review mini", ("mini",)),
-    Command("review mini --answers anna.json ben.json", ("mini", "anna.json", "ben.json")),
-    Command("verify mini", ("mini",)),
-    Command(f"verify mini --rerender 3 {CPU}", ("mini",)),
-    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --out report {CPU}", ("mini",)),
-    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --into-card {CPU}", ("mini",)),
+    Command("compare new.csv old.csv", "new.csv old.csv"),
+    Command("show mini.yaml", "mini.yaml"),
+    Command("check mini.yaml", "mini.yaml"),
+    Command(f"tokens learn.yaml --out learned {ONE}", "learn.yaml"),
+    Command(f"build mini.yaml --out built {ONE}", "mini.yaml"),
+    Command(f"build mini.yaml --out built {CPU} --workers 2", "mini.yaml"),
+    Command(f"build fog.yaml --out built {ONE}", "fog.yaml photos"),
+    Command(f"build --from mini --out again {ONE}", "mini"),
+    Command(f"build --from damaged --out damaged {ONE}", "damaged"),
+    Command("calibrate mini", "mini"),
+    Command(f"calibrate mini --apply cut.yaml --out cut {CPU}", "mini cut.yaml"),
+    Command(f"calibrate mini --apply cut.yaml --in-place --yes {CPU}", "mini cut.yaml"),
+    Command("review mini", "mini"),
+    Command("review mini --answers anna.json ben.json", "mini anna.json ben.json"),
+    Command("verify mini", "mini"),
+    Command(f"verify mini --rerender 3 {CPU}", "mini"),
+    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --out report {CPU}", "mini"),
+    Command(f"evaluate mini --models lab:resnet10t lab:lcnet_035 --into-card {CPU}", "mini"),
     Command(
         "evaluate boxes --models predictions:boxes.parquet --into-card --gate gate.yaml",
-        ("boxes", "boxes.parquet", "gate.yaml"),
+        "boxes boxes.parquet gate.yaml",
         frozenset({0, 3, 4}),
     ),
-    Command(
-        "evaluate labels --models predictions:labels.csv --into-card", ("labels", "labels.csv")
-    ),
+    Command("evaluate labels --models predictions:labels.csv --into-card", "labels labels.csv"),
     Command(
         "mine star.yaml --method slices --limit 120 --out mined --device cpu --workers 1",
-        ("star.yaml",),
+        "star.yaml",
     ),
     Command(
         "mine star.yaml --method directions --limit 200 --out mined --device cpu --workers 1",
-        ("star.yaml",),
+        "star.yaml",
     ),
-    Command(f"mine contexts.yaml --limit 90 --out mined {ONE}", ("contexts.yaml",)),
-    Command(f"mine bugs.yaml --out mined {ONE}", ("bugs.yaml",)),
+    Command(f"mine contexts.yaml --limit 90 --out mined {ONE}", "contexts.yaml"),
+    Command(f"mine bugs.yaml --out mined {ONE}", "bugs.yaml"),
     # What was tried is not tried again: a kill after the last file leaves nothing to do, and the
     # same line is refused.
     Command(
         f"mine mined --try 'a sandal at night' --class sandal {ONE}",
-        ("mined", "bugs.yaml"),
+        "mined bugs.yaml",
         refuses=True,
     ),
-    Command(f"mine mined --again bugs.yaml {ONE}", ("mined", "bugs.yaml")),
+    Command(f"mine mined --again bugs.yaml {ONE}", "mined bugs.yaml"),
     Command(
         "mend --model lab:resnet10t --on scenes.yaml --with scenes-mined --lambda 0,1 --per-class"
         " 20 --out mended"
         f" {CPU}",
-        ("scenes.yaml", "source", "scenes-mined"),
+        "scenes.yaml source scenes-mined",
     ),
-    Command("open report --no-browser", ("report",)),
-    Command(f"publish mini {REPO} --yes", ("mini",)),
-    Command(f"publish --model model {REPO} --license mit --yes", ("model",)),
+    Command("open report --no-browser", "report"),
+    Command(f"publish mini {REPO} --yes", "mini"),
+    Command(f"publish --model model {REPO} --license mit --yes", "model"),
 )
 
 
 # --- the inputs
 
-MINI = {
-    "extends": "wardrobe-mini",
-    "name": "mini",
-    "source": {
-        "classes": [
-            {"id": "00", "name": "t-shirt", "source_label": 0},
-            {"id": "05", "name": "sandal", "source_label": 5},
-            {"id": "08", "name": "bag", "source_label": 8},
-        ]
-    },
-    "tokens": None,
-    "prompts": {"shifts": {"in_the_grass": None, "at_night": None}},
-    "generator": {"steps": 1, "guidance": 1.0, "size": 32, "batch_size": 4},
-    "screen": {
-        "object_threshold": -1,
-        "shift_threshold": -1,
-        "store_embeddings": True,
-        "judge": None,
-    },
-    "samples": {"candidates": 2},
-    "output": {"rows_per_shard": 4},
-    "evaluate": {"min_images_per_class": 1},
-}
-LEARN = {
-    **MINI,
-    "tokens": {
-        "path": None,
-        "learn": {"steps": 3, "batch_size": 1, "learning_rate": 1e-2, "classes_in_flight": 2},
-    },
-}
-FOG = {
-    "recipe": 1,
-    "name": "fog",
-    "source": {"dataset": "./photos"},
-    "generator": {"kind": "corrupt", "split": "validation"},
-    "prompts": {"shifts": {"fog": {"corruption": "fog", "severity": 3}}},
-    "samples": {"candidates": 4},
-    "output": {"rows_per_shard": 4},
-}
-STAR = {
-    "extends": "wardrobe-star",
-    "source": {
-        "dataset": "lab:planted/correlation-0",
-        "classes": [
-            {"id": "05", "name": "sandal", "source_label": 5},
-            {"id": "07", "name": "sneaker", "source_label": 7},
-        ],
-    },
-    "tokens": None,
-    "generator": {"adapter": "lab:decoder"},
-    "mine": {
-        "target": "lab:planted/correlation-0",
-        "on": ["validation"],
-        "train_rows": 100,
-    },
-}
-CONTEXTS = {
-    "extends": "wardrobe-contexts",
-    "source": {"classes": MINI["source"]["classes"]},
-    "samples": {"candidates": 2},
-    "mine": {"target": "lab:resnet10t", "settings": {"at_most_images": 4}},
-}
-BUGS = {
-    "extends": "wardrobe-bugs",
-    "generator": {"steps": 3, "batch_size": 8},
-    "screen": {"object_threshold": 0.2},
-    "samples": {"seed": 0},
-    "mine": {
-        "target": "lab:resnet10t",
-        "fdr": 0.9,
-        "margin": 0,
-        "settings": {
-            "classes": ["00", "05"], "baseline": 12, "fewest_failures": 1, "clusters": 1, "captions": 2, "described": 2,
-            "batch": 4, "pairs": 8, "estimate_pairs": 8, "adversarial": 4,
-        },
-    },
-}  # fmt: skip
+
+RECIPES = """
+mini: &mini
+  extends: wardrobe-mini
+  name: mini
+  source: &three
+    classes:
+    - {id: "00", name: t-shirt, source_label: 0}
+    - {id: "05", name: sandal, source_label: 5}
+    - {id: "08", name: bag, source_label: 8}
+  tokens: null
+  prompts: {shifts: {in_the_grass: null, at_night: null}}
+  generator: {steps: 1, guidance: 1.0, size: 32, batch_size: 4}
+  screen: {object_threshold: -1, shift_threshold: -1, store_embeddings: true, judge: null}
+  samples: {candidates: 2}
+  output: {rows_per_shard: 4}
+  evaluate: {min_images_per_class: 1}
+learn:
+  <<: *mini
+  tokens:
+    path: null
+    learn: {steps: 3, batch_size: 1, learning_rate: 0.01, classes_in_flight: 2}
+fog:
+  recipe: 1
+  name: fog
+  source: {dataset: ./photos}
+  generator: {kind: corrupt, split: validation}
+  prompts: {shifts: {fog: {corruption: fog, severity: 3}}}
+  samples: {candidates: 4}
+  output: {rows_per_shard: 4}
+star:
+  extends: wardrobe-star
+  source:
+    dataset: lab:planted/correlation-0
+    classes:
+    - {id: "05", name: sandal, source_label: 5}
+    - {id: "07", name: sneaker, source_label: 7}
+  tokens: null
+  generator: {adapter: "lab:decoder"}
+  mine: {target: lab:planted/correlation-0, "on": [validation], train_rows: 100}
+contexts:
+  extends: wardrobe-contexts
+  source: *three
+  samples: {candidates: 2}
+  mine: {target: "lab:resnet10t", settings: {at_most_images: 4}}
+bugs:
+  extends: wardrobe-bugs
+  generator: {steps: 3, batch_size: 8}
+  screen: {object_threshold: 0.2}
+  samples: {seed: 0}
+  mine:
+    target: lab:resnet10t
+    fdr: 0.9
+    margin: 0
+    settings:
+      classes: ["00", "05"]
+      baseline: 12
+      fewest_failures: 1
+      clusters: 1
+      captions: 2
+      described: 2
+      batch: 4
+      pairs: 8
+      estimate_pairs: 8
+      adversarial: 4
+"""
 
 
 def stocked(stock: Path) -> None:
@@ -236,15 +225,7 @@ def stocked(stock: Path) -> None:
     from support.images import encoded
     from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
 
-    recipes = {
-        "mini": MINI,
-        "learn": LEARN,
-        "fog": FOG,
-        "star": STAR,
-        "contexts": CONTEXTS,
-        "bugs": BUGS,
-    }
-    for name, recipe in recipes.items():
+    for name, recipe in yaml.safe_load(RECIPES).items():
         (stock / f"{name}.yaml").write_text(json.dumps(recipe))
     for name, wrong in (("new", 3), ("old", 5)):
         answers = [f"{number},{int(number % wrong > 0)}" for number in range(40)]
@@ -265,9 +246,11 @@ def stocked(stock: Path) -> None:
     data = json.loads(
         page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
     )
-    grids = [{name: grid[name] for name in ("task", "label", "shown")} for grid in data["grids"]]
     answers = {name: data[name] for name in ("form", "version", "content", "sheet")}
-    answers["grids"] = [grid | {"selected": grid["shown"]} for grid in grids]
+    answers["grids"] = []
+    for grid in data["grids"]:
+        shown = {name: grid[name] for name in ("task", "label", "shown")}
+        answers["grids"].append(shown | {"selected": grid["shown"]})
     for number, name in enumerate(("anna", "ben")):
         (stock / f"{name}.json").write_text(
             json.dumps(answers | {"token": f"{number:016x}", "rater": name})
@@ -335,22 +318,18 @@ class Storm:
     def fresh(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.home / "tmp").mkdir(parents=True)
-        for name in self.command.needs:
+        for name in self.command.needs.split():
             source = self.stock / name
-            shutil.copytree(source, self.folder / name) if source.is_dir() else shutil.copy(
-                source, self.folder
-            )
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, self.folder / name)
 
     def environment(self) -> dict[str, str]:
         variables = dict(os.environ)
         if self.hub is not None:
             variables = client_environment(self.hub, self.home / "hf", sleep_scale=0.01)
-        cache = {
-            "HOME": self.home,
-            "XDG_CACHE_HOME": self.home / "cache",
-            "TMPDIR": self.home / "tmp",
-        }
-        return with_package({**variables, **{name: str(path) for name, path in cache.items()}})
+        folders = {"HOME": "", "XDG_CACHE_HOME": "cache", "TMPDIR": "tmp"}
+        cache = {variable: str(self.home / name) for variable, name in folders.items()}
+        return with_package(variables | cache)
 
     def run(
         self, after: float | None = None, number: signal.Signals | None = None, cold: bool = False
@@ -358,22 +337,14 @@ class Storm:
         """Run the command, to its end or to a signal after so many seconds; return how it ended."""
         line = [sys.executable, "-m", "counterfoil.cli.entry", *shlex.split(self.command.words)]
         with (self.work / "output").open("w+") as output:
+            options: dict[str, Any] = {"cwd": self.folder, "start_new_session": True}
             if cold:
-                streams: dict[str, Any] = {
-                    "stdout": output,
-                    "stderr": output,
-                    "stdin": subprocess.DEVNULL,
-                }
-                process: Any = subprocess.Popen(
-                    line, env=self.environment(), cwd=self.folder, start_new_session=True, **streams
-                )
+                options |= {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL}
+                process: Any = subprocess.Popen(line, env=self.environment(), **options)
             else:
-                process = warm.start(
-                    line, self.environment(), cwd=self.folder, start_new_session=True
-                )
+                process = warm.start(line, self.environment(), **options)
             began = time.monotonic()
-            serves = self.command.words.startswith("open ")
-            if number is None and serves:
+            if number is None and self.command.words.startswith("open "):
                 after = 2.0
                 number = signal.SIGINT
             try:
@@ -415,6 +386,11 @@ class Storm:
         self.wrong.append(f"{self.command.words}: round {self.rounds}: {text}")
         print(f"WRONG {self.wrong[-1]}", flush=True)
 
+    def check(self, code: int, when: str) -> None:
+        """Say if a run that was not ended by a signal ended otherwise than it may."""
+        if code not in self.command.ends and not (self.command.refuses and code == 2):
+            self.say(f"ended with {code} {when}: {self.printed[-1500:]}")
+
     def files(self) -> dict[str, bytes]:
         """Return a hash of every file, and what is published, by name; keep the names of temporary
         files elsewhere."""
@@ -427,9 +403,8 @@ class Storm:
                 # A cache of folders is by when their files changed, and the copies are as old as
                 # their round. `datasets` takes its cache's place as it is imported, so only cold
                 # runs have one here.
-                if (
-                    "/counterfoil/folders/" in name or "/huggingface/datasets/" in name
-                ) and not name.endswith(".cf.tmp"):
+                cached = "/counterfoil/folders/" in name or "/huggingface/datasets/" in name
+                if cached and not name.endswith(".cf.tmp"):
                     continue
                 if path.is_symlink() or path.is_file():
                     content = bytes(path.readlink()) if path.is_symlink() else path.read_bytes()
@@ -440,11 +415,7 @@ class Storm:
         if self.hub is None:
             return None, 0
         kind = "model" if "--model" in self.command.words else "dataset"
-        branch = {
-            path: hashlib.sha256(content).digest()
-            for path, content in self.hub.branch(REPO, kind=kind).items()
-        }
-        return branch, len(self.hub.commits(REPO, kind=kind))
+        return self.hub.branch(REPO, kind=kind), len(self.hub.commits(REPO, kind=kind))
 
     @contextlib.contextmanager
     def round(self) -> Iterator[None]:
@@ -464,8 +435,7 @@ class Storm:
                 return
             whole = self.files()
             whole_hub = self.on_hub()
-            duration = self.seconds
-        self.duration = duration
+        duration = self.duration = self.seconds
         done = 0
         while done < kills and len(self.wrong) < 5:
             self.rounds += 1
@@ -474,9 +444,9 @@ class Storm:
                 for _ in range(self.chance.randint(1, min(MOST_KILLS_A_ROUND, kills - done))):
                     number = SIGNALS[done % len(SIGNALS)]
                     cold = done % ONE_COLD_OF == 1
-                    after = self.chance.uniform(
-                        BEGUN[cold], max(BEGUN[cold] + 0.1, duration + IMPORTS * cold)
-                    )
+                    begun = BEGUN[cold]
+                    most = max(begun + 0.1, duration + IMPORTS * cold)
+                    after = self.chance.uniform(begun, most)
                     code = self.run(after, number, cold)
                     if code in ENDS[number]:
                         self.met[number.name] += 1
@@ -486,27 +456,22 @@ class Storm:
                         done += 1
                         continue
                     self.met["ended before"] += 1
-                    if "ended before" in self.met and self.met["ended before"] > 5 * kills:
+                    if self.met["ended before"] > 5 * kills:
                         done += 1
-                    if code not in self.command.ends and not (self.command.refuses and code == 2):
-                        self.say(
-                            f"ended with {code} where {number.name} came after {after:.2f} s:"
-                            f" {self.printed[-1500:]}"
-                        )
+                    self.check(code, f"where {number.name} came after {after:.2f} s")
                     break
-                code = self.run()
-                if code not in self.command.ends and not (self.command.refuses and code == 2):
-                    self.say(f"ended with {code} after {of_round}: {self.printed[-1500:]}")
+                self.check(self.run(), f"after {of_round}")
                 files = self.files()
                 hub = self.on_hub()
                 if files != whole:
-                    differ = sorted(
-                        name for name in {*files, *whole} if files.get(name) != whole.get(name)
-                    )
-                    changes = [
-                        f"{'lacks' if name not in files else 'also' if name not in whole else 'differs:'} {name}"
-                        for name in differ
-                    ]
+                    changes = []
+                    for name in sorted({*files, *whole}):
+                        if name not in files:
+                            changes.append(f"lacks {name}")
+                        elif name not in whole:
+                            changes.append(f"also {name}")
+                        elif files[name] != whole[name]:
+                            changes.append(f"differs: {name}")
                     self.say(f"{of_round}: {changes[:8]}")
                     shutil.copytree(
                         self.folder, self.work / f"wrong-{len(self.wrong)}", symlinks=True
@@ -529,9 +494,7 @@ def _of_session(number: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--kills", type=int, default=20, help="of each command")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=2, help="commands at a time")
@@ -555,11 +518,9 @@ def main() -> int:
     }
     # In the background a shell makes its children ignore Ctrl-C, and so would the commands.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    commands = [
-        command
-        for command in COMMANDS
-        if not arguments.only or any(words in command.words for words in arguments.only)
-    ]
+    names = [number.name for number in SIGNALS]
+    only = arguments.only or [""]
+    commands = [command for command in COMMANDS if any(words in command.words for words in only)]
     with contextlib.ExitStack() as stack:
         work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.mkdir(exist_ok=True)
@@ -569,44 +530,25 @@ def main() -> int:
                 stocked(work / "stock")
             (work / "stocked").touch()
 
-        def storm_of(number: int) -> Storm:
+        def storm_of(number: int, command: Command) -> Storm:
             folder = work / f"storm-{number}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            words = commands[number].words
-            storm = Storm(
-                commands[number], work / "stock", folder, random.Random(f"{arguments.seed}/{words}")
-            )
+            chance = random.Random(f"{arguments.seed}/{command.words}")
+            storm = Storm(command, work / "stock", folder, chance)
             storm.go(arguments.kills)
-            print(
-                f"{sum(storm.met[name.name] for name in SIGNALS)} kills of {words};"
-                f" {sorted(storm.left)}",
-                flush=True,
-            )
+            kills = sum(storm.met[name] for name in names)
+            print(f"{kills} kills of {command.words}; {sorted(storm.left)}", flush=True)
             return storm
 
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            storms = list(pool.map(storm_of, range(len(commands))))
-    wrong = [line for storm in storms for line in storm.wrong]
-    rows = [
-        [
-            f"`{storm.command.words}`",
-            f"{storm.duration:.1f}",
-            *(storm.met[name.name] for name in SIGNALS),
-            storm.met["ended before"],
-            storm.rounds,
-            len(storm.wrong),
-        ]
-        for storm in storms
-    ]
-    titles = (
-        "command",
-        "seconds",
-        *(number.name for number in SIGNALS),
-        "ended before",
-        "runs compared",
-        "faults",
-    )
+            storms = list(pool.map(storm_of, count(), commands))
+    rows = []
+    for storm in storms:
+        met = [storm.met[name] for name in (*names, "ended before")]
+        first = (f"`{storm.command.words}`", f"{storm.duration:.1f}")
+        rows.append([*first, *met, storm.rounds, len(storm.wrong)])
+    titles = ("command", "seconds", *names, "ended before", "runs compared", "faults")
     table = results_page.table(titles, rows)
     print("\n".join(table))
     if arguments.write:
@@ -619,7 +561,7 @@ def main() -> int:
         results_page.write(
             RESULTS, "storm", "Kills of every command", opening, {"storm": table}, ["storm"]
         )
-    return 1 if wrong else 0
+    return int(any(storm.wrong for storm in storms))
 
 
 if __name__ == "__main__":

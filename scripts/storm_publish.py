@@ -12,7 +12,6 @@ verified over the Hub and loaded by `load_dataset`. Prints a table; exits 1 wher
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from publishing_cases import Publisher, call, contents, keys_of, published, read
 import results_page  # noqa: E402
 from counterfoil import recut  # noqa: E402
 from loopback_hub import Faults, LoopbackHub, Reader, client_environment  # noqa: E402
+from program import new_parser  # noqa: E402
 
 RESULTS = ROOT / "scripts" / "RESULTS.md"
 REPO = "someone/storm"
@@ -72,9 +72,7 @@ def killed_and_finished(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("dataset", nargs="?", type=Path, default=ROOT / ".demo" / "wardrobe-mini")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument(
@@ -94,8 +92,7 @@ def main() -> int:
             LoopbackHub(work / "hub", faults=faults) as hub,
             Publisher(hub, work / "home") as publisher,
         ):
-            kills = 0
-            rounds = 0
+            kills = rounds = 0
             while kills < arguments.kills:
                 directory = versions[rounds % 2]
                 kills += killed_and_finished(hub, publisher, directory, chance)
@@ -103,10 +100,9 @@ def main() -> int:
                 if published(hub, repo=REPO) != contents(directory):
                     print(f"round {rounds}: the branch is not {directory}")
                     return 1
-                if len(hub.commits(REPO)) != rounds + 1:
-                    print(
-                        f"round {rounds}: {len(hub.commits(REPO))} commits, expected {rounds + 1}"
-                    )
+                commits = len(hub.commits(REPO))
+                if commits != rounds + 1:
+                    print(f"round {rounds}: {commits} commits, expected {rounds + 1}")
                     return 1
                 print(f"round {rounds}: {kills} kills, {len(hub.requests)} requests", flush=True)
             hub.faults = Faults()
@@ -120,21 +116,18 @@ def main() -> int:
                 request for request in hub.requests if request.fault and request.fault != "latency"
             ]
             again = sum(received.complete - 1 for received in hub.uploads.values())
-            titles = [
-                "kills",
-                "publications",
-                "requests",
-                "faults",
-                "contents",
-                "received-again",
-                "identical",
-                "loads",
-                "verifies",
-            ]
-            values = [kills, rounds, len(hub.requests), len(met), len(hub.uploads), again, "yes"]
-            values += ["yes" if loaded else "NO", "yes" if whole.returncode == 0 else "NO"]
-            rows = (titles, ["--:"] * len(titles), [str(value) for value in values])
-            table = [f"| {' | '.join(cells)} |" for cells in rows]
+            counts = {
+                "kills": kills,
+                "publications": rounds,
+                "requests": len(hub.requests),
+                "faults": len(met),
+                "contents": len(hub.uploads),
+                "received-again": again,
+                "identical": "yes",
+                "loads": "yes" if loaded else "NO",
+                "verifies": "yes" if whole.returncode == 0 else "NO",
+            }
+            table = results_page.table([*counts], [counts.values()], words=0)
             print("\n".join(table))
             if arguments.write:
                 opening = [

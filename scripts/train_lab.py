@@ -9,10 +9,10 @@ Each can be killed and started again; checkpoints lie in the work folder, which 
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import os
 from pathlib import Path
+
+from program import new_parser, training_arguments
 
 STAGES = {
     "vae": "lab_training.diffusion:train_vae",
@@ -32,17 +32,10 @@ STAGES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("stages", nargs="+", choices=list(STAGES))
     parser.add_argument("--work", type=Path, default=Path(".train"))
-    parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "1")))
-    arguments = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    import torch
-
-    torch.set_num_threads(arguments.threads)
+    arguments = training_arguments(parser)
     for stage in arguments.stages:
         module, function = STAGES[stage].split(":")
         print(f"stage {stage}", flush=True)

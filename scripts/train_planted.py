@@ -10,10 +10,10 @@ skipped. --early keeps the weights of an early stop in WORK/KIND-SEED-early too.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from counterfoil.lab.planted import KINDS, PlantedWorld, named_world
+from program import new_parser, training_arguments
 
 
 def _world(name: str) -> PlantedWorld:
@@ -26,18 +26,11 @@ def _world(name: str) -> PlantedWorld:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("worlds", nargs="+", type=_world, metavar="KIND-SEED")
     parser.add_argument("--work", type=Path, default=Path(".train/planted"))
     parser.add_argument("--early", action="store_true")
-    parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "1")))
-    arguments = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    import torch
-
-    torch.set_num_threads(arguments.threads)
+    arguments = training_arguments(parser)
     from lab_training.classify import train_planted
 
     train_planted(arguments.worlds, arguments.work, arguments.early)

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+
+from counterfoil.recipe.strict_yaml import dump_yaml
 
 FOLDER = Path("/usr/share/wordnet")
 _VERSION = "WordNet 3.0 "
@@ -20,12 +23,45 @@ _HYPERNYM = "@"
 
 # The ancestors by which ImageNet's classes get their prepositions (Jain 2023, C.2). Every noun is
 # an entity at last.
-CATEGORIES = frozenset({
-    "fish", "bird", "amphibian", "reptile", "invertebrate", "mammal", "marsupial", "aquatic mammal", "canine", "feline",
-    "rodent", "swine", "bovid", "primate", "device", "entity", "vehicle", "aircraft", "structure", "wheeled vehicle",
-    "container", "equipment", "implement", "covering", "furniture", "vessel", "fabric", "train", "instrumentality",
-    "appliance", "bus", "food", "fruit", "geological formation", "person", "flower", "fungus",
-})  # fmt: skip
+CATEGORIES = """\
+fish
+bird
+amphibian
+reptile
+invertebrate
+mammal
+marsupial
+aquatic mammal
+canine
+feline
+rodent
+swine
+bovid
+primate
+device
+entity
+vehicle
+aircraft
+structure
+wheeled vehicle
+container
+equipment
+implement
+covering
+furniture
+vessel
+fabric
+train
+instrumentality
+appliance
+bus
+food
+fruit
+geological formation
+person
+flower
+fungus
+""".splitlines()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +79,10 @@ class Nouns:
     by_id: Mapping[str, Noun]
     notice: tuple[str, ...]
 
+    def notice_lines(self) -> list[str]:
+        """Return the notice as comments of YAML, after an empty one."""
+        return [f"# {line}".rstrip() for line in ("", *self.notice)]
+
     def parent(self, noun: str) -> str:
         """Return the id two steps up the shortest way to the root; of equal ways, the first in
         WordNet's file.
@@ -57,12 +97,11 @@ class Nouns:
     def above(self, noun: str) -> set[str]:
         """Return the ids of everything that a noun is a kind of."""
         hypernyms = self.by_id[noun].hypernyms
-        return {*hypernyms}.union(*(self.above(hypernym) for hypernym in hypernyms))
+        return {*hypernyms}.union(*map(self.above, hypernyms))
 
     def _way(self, noun: str) -> tuple[str, ...]:
-        return noun, *min(
-            (self._way(hypernym) for hypernym in self.by_id[noun].hypernyms), key=len, default=()
-        )
+        ways = map(self._way, self.by_id[noun].hypernyms)
+        return noun, *min(ways, key=len, default=())
 
     def category(self, noun: str) -> str | None:
         """Return the first of `CATEGORIES` on the way up, the noun itself included; None if the way
@@ -91,11 +130,9 @@ class Nouns:
         level = list(nouns)
         while level:
             yield from level
-            kinds = dict.fromkeys(
-                kind for noun in level for kind in below.get(noun, ()) if kind not in seen
-            )
-            seen |= set(kinds)
-            level = list(kinds)
+            kinds = chain.from_iterable(below.get(noun, ()) for noun in level)
+            level = [kind for kind in dict.fromkeys(kinds) if kind not in seen]
+            seen.update(level)
 
     def _order(self, noun: str) -> str:
         """Return NLTK's order of synsets: names such as `free-reed_instrument.n.01`."""
@@ -105,14 +142,9 @@ class Nouns:
 def read_nouns(folder: Path) -> Nouns:
     """Read the nouns of a folder of WordNet 3.0. End the script with a message for another folder
     or version."""
-    file = folder / "data.noun"
-    if not file.is_file():
-        raise SystemExit(
-            f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it"
-        )
     nouns: dict[str, Noun] = {}
     notice: list[str] = []
-    for line in file.read_text(encoding="latin-1").splitlines():
+    for line in _lines(folder / "data.noun"):
         if line.startswith("  "):  # a line of the notice, after its number
             notice.append(line.strip().partition(" ")[2].strip())
         else:
@@ -120,7 +152,8 @@ def read_nouns(folder: Path) -> Nouns:
             nouns[noun] = entry
     if not any(line.startswith(_VERSION) for line in notice):
         raise SystemExit(
-            f"{file}: not of {_VERSION.strip()}, by whose numbers ImageNet names its classes"
+            f"{folder / 'data.noun'}: not of {_VERSION.strip()}, by whose numbers ImageNet names"
+            " its classes"
         )
     return Nouns(nouns, tuple(notice))
 
@@ -128,24 +161,31 @@ def read_nouns(folder: Path) -> Nouns:
 def read_senses(folder: Path, part: str) -> dict[str, str]:
     """Return each lemma of a part of speech (`noun`, `adj`), in lower case, with the id of its most
     frequent sense."""
-    file = folder / f"index.{part}"
-    if not file.is_file():
-        raise SystemExit(
-            f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it"
-        )
-    lines = file.read_text(encoding="latin-1").splitlines()
+    lines = _lines(folder / f"index.{part}")
     # index.noun (wndb(5)): a lemma, its part, how many senses, other fields, and the senses' ids,
     # most frequent first.
     entries = [line.split() for line in lines if not line.startswith("  ")]
     return {fields[0].replace("_", " "): fields[-int(fields[2])] for fields in entries}
 
 
+def _lines(file: Path) -> list[str]:
+    if not file.is_file():
+        raise SystemExit(
+            f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it"
+        )
+    return file.read_text(encoding="latin-1").splitlines()
+
+
+def scalar(text: str) -> str:
+    """Return the text as YAML on one line, in quotes if it needs them inside a flow mapping."""
+    return dump_yaml([text]).removeprefix("- ").rstrip("\n")
+
+
 def _noun(line: str) -> tuple[str, Noun]:
     """Parse a line of data.noun (wndb(5)): an id, two fields, counted words, counted pointers of
     four fields each."""
     noun, _, _, n_words, *fields = line.partition(" | ")[0].split()
-    words = 2 * int(n_words, 16)
-    n_pointers, *pointers = fields[words:]
+    n_pointers, *pointers = fields[2 * int(n_words, 16) :]
     symbols = pointers[0::4]
     ids = pointers[1::4]
     above = [other for symbol, other in zip(symbols, ids, strict=True) if symbol == _HYPERNYM]

@@ -15,42 +15,161 @@ network for that.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.strict_yaml import dump_yaml
-from wordnet_nouns import FOLDER, Nouns, read_nouns
+from program import new_parser
+from wordnet_nouns import FOLDER, Nouns, read_nouns, scalar
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
 # annotations/list.txt of the dataset (labels 1 to 37 there), which `timm/oxford-iiit-pet` on the
 # Hub keeps from 0.
-PETS = (
-    "Abyssinian", "American bulldog", "American pit bull terrier", "basset hound", "beagle", "Bengal", "Birman",
-    "Bombay", "boxer", "British Shorthair", "Chihuahua", "Egyptian Mau", "English cocker spaniel", "English setter",
-    "German shorthaired", "Great Pyrenees", "Havanese", "Japanese Chin", "keeshond", "Leonberger", "Maine Coon",
-    "miniature pinscher", "Newfoundland", "Persian", "Pomeranian", "pug", "Ragdoll", "Russian Blue", "Saint Bernard",
-    "Samoyed", "Scottish terrier", "Shiba Inu", "Siamese", "Sphynx", "Staffordshire bull terrier", "wheaten terrier",
-    "Yorkshire terrier",
-)  # fmt: skip
+PETS = """\
+Abyssinian
+American bulldog
+American pit bull terrier
+basset hound
+beagle
+Bengal
+Birman
+Bombay
+boxer
+British Shorthair
+Chihuahua
+Egyptian Mau
+English cocker spaniel
+English setter
+German shorthaired
+Great Pyrenees
+Havanese
+Japanese Chin
+keeshond
+Leonberger
+Maine Coon
+miniature pinscher
+Newfoundland
+Persian
+Pomeranian
+pug
+Ragdoll
+Russian Blue
+Saint Bernard
+Samoyed
+Scottish terrier
+Shiba Inu
+Siamese
+Sphynx
+Staffordshire bull terrier
+wheaten terrier
+Yorkshire terrier
+"""
 
 # data/variants.txt of the dataset, whose line number is the label (so also in torchvision).
-AIRCRAFT = (
-    "707-320", "727-200", "737-200", "737-300", "737-400", "737-500", "737-600", "737-700", "737-800", "737-900",
-    "747-100", "747-200", "747-300", "747-400", "757-200", "757-300", "767-200", "767-300", "767-400", "777-200",
-    "777-300", "A300B4", "A310", "A318", "A319", "A320", "A321", "A330-200", "A330-300", "A340-200", "A340-300",
-    "A340-500", "A340-600", "A380", "ATR-42", "ATR-72", "An-12", "BAE 146-200", "BAE 146-300", "BAE-125",
-    "Beechcraft 1900", "Boeing 717", "C-130", "C-47", "CRJ-200", "CRJ-700", "CRJ-900", "Cessna 172", "Cessna 208",
-    "Cessna 525", "Cessna 560", "Challenger 600", "DC-10", "DC-3", "DC-6", "DC-8", "DC-9-30", "DH-82", "DHC-1",
-    "DHC-6", "DHC-8-100", "DHC-8-300", "DR-400", "Dornier 328", "E-170", "E-190", "E-195", "EMB-120", "ERJ 135",
-    "ERJ 145", "Embraer Legacy 600", "Eurofighter Typhoon", "F-16A/B", "F/A-18", "Falcon 2000", "Falcon 900",
-    "Fokker 100", "Fokker 50", "Fokker 70", "Global Express", "Gulfstream IV", "Gulfstream V", "Hawk T1", "Il-76",
-    "L-1011", "MD-11", "MD-80", "MD-87", "MD-90", "Metroliner", "Model B200", "PA-28", "SR-20", "Saab 2000",
-    "Saab 340", "Spitfire", "Tornado", "Tu-134", "Tu-154", "Yak-42",
-)  # fmt: skip
+AIRCRAFT = """\
+707-320
+727-200
+737-200
+737-300
+737-400
+737-500
+737-600
+737-700
+737-800
+737-900
+747-100
+747-200
+747-300
+747-400
+757-200
+757-300
+767-200
+767-300
+767-400
+777-200
+777-300
+A300B4
+A310
+A318
+A319
+A320
+A321
+A330-200
+A330-300
+A340-200
+A340-300
+A340-500
+A340-600
+A380
+ATR-42
+ATR-72
+An-12
+BAE 146-200
+BAE 146-300
+BAE-125
+Beechcraft 1900
+Boeing 717
+C-130
+C-47
+CRJ-200
+CRJ-700
+CRJ-900
+Cessna 172
+Cessna 208
+Cessna 525
+Cessna 560
+Challenger 600
+DC-10
+DC-3
+DC-6
+DC-8
+DC-9-30
+DH-82
+DHC-1
+DHC-6
+DHC-8-100
+DHC-8-300
+DR-400
+Dornier 328
+E-170
+E-190
+E-195
+EMB-120
+ERJ 135
+ERJ 145
+Embraer Legacy 600
+Eurofighter Typhoon
+F-16A/B
+F/A-18
+Falcon 2000
+Falcon 900
+Fokker 100
+Fokker 50
+Fokker 70
+Global Express
+Gulfstream IV
+Gulfstream V
+Hawk T1
+Il-76
+L-1011
+MD-11
+MD-80
+MD-87
+MD-90
+Metroliner
+Model B200
+PA-28
+SR-20
+Saab 2000
+Saab 340
+Spitfire
+Tornado
+Tu-134
+Tu-154
+Yak-42
+"""
 
 ABOUT = {
     "imagenet": "ImageNet-1k in its usual order: WordNet ids, and the first name that WordNet gives"
@@ -78,26 +197,24 @@ def imagenet_lines(nouns: Nouns) -> list[str]:
     for label, (wordnet_id, name) in enumerate(zip(info.label_names(), names, strict=True)):
         noun = wordnet_id.removeprefix("n")
         parent = nouns.parent(noun)
-        about = {"parent": nouns.by_id[parent].word, "category": nouns.category(noun)}
-        words = "".join(
-            f", {word}: {_scalar(text)}" for word, text in about.items() if text is not None
-        )
-        kinds = ", ".join(
-            f"n{kind}" for kind in [parent, *sorted((nouns.above(noun) & parents) - {parent})]
-        )
+        words = f", parent: {scalar(nouns.by_id[parent].word)}"
+        category = nouns.category(noun)
+        if category is not None:
+            words += f", category: {scalar(category)}"
+        kinds = [parent, *sorted((nouns.above(noun) & parents) - {parent})]
+        listed = ", ".join(f"n{kind}" for kind in kinds)
         lines.append(
-            f"- {{id: {wordnet_id}, name: {_scalar(name)}, source_label: {label}, imagenet:"
-            f" [{label}]{words},"
-            f" kinds: [{kinds}]}}"
+            f"- {{id: {wordnet_id}, name: {scalar(name)}, source_label: {label}, imagenet:"
+            f" [{label}]{words}, kinds: [{listed}]}}"
         )
-    return [*lines, *(f"# {line}".rstrip() for line in ("", *nouns.notice))]
+    return [*lines, *nouns.notice_lines()]
 
 
 def numbered_lines(names: Sequence[str]) -> list[str]:
     """Return one line of YAML a class; ids are source labels, padded to equal length."""
     width = len(str(len(names) - 1))
     return [
-        f'- {{id: "{label:0{width}d}", name: {_scalar(name)}, source_label: {label}}}'
+        f'- {{id: "{label:0{width}d}", name: {scalar(name)}, source_label: {label}}}'
         for label, name in enumerate(names)
     ]
 
@@ -105,8 +222,8 @@ def numbered_lines(names: Sequence[str]) -> list[str]:
 def write_lists(wordnet: Path) -> None:
     lists = {
         "imagenet": imagenet_lines(read_nouns(wordnet)),
-        "pets": numbered_lines(PETS),
-        "aircraft": numbered_lines(AIRCRAFT),
+        "pets": numbered_lines(PETS.splitlines()),
+        "aircraft": numbered_lines(AIRCRAFT.splitlines()),
     }
     for name, lines in lists.items():
         file = RECIPES / "classes" / f"{name}.yaml"
@@ -133,10 +250,8 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     )
     feature = (rows.features or {}).get(source.label_column)
     if not isinstance(feature, datasets.ClassLabel):
-        return [
-            f"{recipe_name}: column '{source.label_column}' of {dataset or source.dataset} names no"
-            " classes"
-        ]
+        of_dataset = f"column '{source.label_column}' of {dataset or source.dataset}"
+        return [f"{recipe_name}: {of_dataset} names no classes"]
     problems = []
     names = list(feature.names)
     if len(names) != len(entries):
@@ -144,10 +259,8 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     for entry in entries:
         label_name = names[entry.source_label] if entry.source_label < len(names) else "nothing"
         if not _same(entry.name, label_name):
-            problems.append(
-                f"{recipe_name}: label {entry.source_label} is '{entry.name}' here and"
-                f" '{label_name}' there"
-            )
+            label = f"{recipe_name}: label {entry.source_label}"
+            problems.append(f"{label} is '{entry.name}' here and '{label_name}' there")
     return problems
 
 
@@ -158,15 +271,8 @@ def _same(name: str, label_name: str) -> bool:
     return name.casefold() in (plain, plain.split(", ")[0])
 
 
-def _scalar(text: str) -> str:
-    """Return the text as YAML on one line, in quotes if it needs them inside a flow mapping."""
-    return dump_yaml([text]).removeprefix("- ").rstrip("\n")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument(
         "--wordnet", type=Path, default=FOLDER, help=f"folder of WordNet 3.0 (default: {FOLDER})"
     )
@@ -180,11 +286,9 @@ def main() -> None:
     if options.verify is None:
         write_lists(options.wordnet)
         return
-    recipes = (
-        ["imagenet-star", "pets-star", "aircraft-star"]
-        if options.verify == "all"
-        else [options.verify]
-    )
+    recipes = [options.verify]
+    if options.verify == "all":
+        recipes = ["imagenet-star", "pets-star", "aircraft-star"]
     problems = [problem for name in recipes for problem in verify(name, options.dataset)]
     print("\n".join(problems) or f"{', '.join(recipes)}: in the order of their datasets")
     sys.exit(1 if problems else 0)

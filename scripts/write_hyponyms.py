@@ -16,23 +16,30 @@ WordNet's licence asks that its notice goes along, which is written below the na
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
-from counterfoil.recipe.strict_yaml import dump_yaml
-from wordnet_nouns import FOLDER, Nouns, read_nouns, read_senses
+from program import new_parser
+from wordnet_nouns import FOLDER, Nouns, read_nouns, read_senses, scalar
 
 FILE = Path(__file__).resolve().parent.parent / "recipes" / "captions" / "cifar.yaml"
 _FIRST = "# From here on written by scripts/write_hyponyms.py.\n"
 
 # Class → the nouns below which its own stand: those of the paper's public implementation.
 CIFAR = {
-    "airplane": ("airplane",), "automobile": ("car",), "bird": ("bird",), "cat": ("cat",),
-    "deer": ("deer", "antelope"), "dog": ("dog",), "frog": ("frog",), "horse": ("horse",), "ship": ("boat", "ship"),
+    "airplane": ("airplane",),
+    "automobile": ("car",),
+    "bird": ("bird",),
+    "cat": ("cat",),
+    "deer": ("deer", "antelope"),
+    "dog": ("dog",),
+    "frog": ("frog",),
+    "horse": ("horse",),
+    "ship": ("boat", "ship"),
     "truck": ("truck",),
-}  # fmt: skip
+}
 # With CIFAR's 9 adjectives and 11 prepositions, 15,840 captions.
 MOST = 160
 # Words that people take as slurs.
@@ -59,33 +66,26 @@ def hyponym_lines(wordnet: Path) -> list[str]:
     nouns = read_nouns(wordnet)
     senses = read_senses(wordnet, "noun")
     words = {*senses, *read_senses(wordnet, "adj")}
-    hyponyms = {
-        name: list(common_names(nouns, senses, words, above))[:MOST]
-        for name, above in CIFAR.items()
-    }
     lines = ["hyponyms:"]
-    for name, words in hyponyms.items():
-        scalars = (dump_yaml([word]).removeprefix("- ").rstrip("\n") for word in words)
+    for name, above in CIFAR.items():
+        names = islice(common_names(nouns, senses, words, above), MOST)
         # No line ends within a name: textwrap breaks at no space that is no-break.
-        listed = ", ".join(scalar.replace(" ", "\N{NO-BREAK SPACE}") for scalar in scalars)
+        listed = ", ".join(scalar(each).replace(" ", "\N{NO-BREAK SPACE}") for each in names)
         inside = textwrap.wrap(listed, 112, break_long_words=False, break_on_hyphens=False)
         lines += [f"  {name}: [", *(f"    {line}" for line in inside), "  ]"]
     lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
-    return [*lines, *(f"# {line}".rstrip() for line in ("", *nouns.notice))]
+    return [*lines, *nouns.notice_lines()]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument(
         "--wordnet", type=Path, default=FOLDER, help=f"folder of WordNet 3.0 (default: {FOLDER})"
     )
     options = parser.parse_args()
     by_hand, _, _ = FILE.read_text(encoding="utf-8").partition(_FIRST)
-    FILE.write_text(
-        by_hand + _FIRST + "\n".join(hyponym_lines(options.wordnet)) + "\n", encoding="utf-8"
-    )
+    lines = "\n".join(hyponym_lines(options.wordnet))
+    FILE.write_text(f"{by_hand}{_FIRST}{lines}\n", encoding="utf-8")
     print(FILE)
 
 

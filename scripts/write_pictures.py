@@ -10,7 +10,6 @@ corruption at severity 3, and under three of them at every severity.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from counterfoil.report.pictures import encode_webp
 from counterfoil.store.decoding import rgb_image
 from counterfoil.store.layout import FIGURES
 from counterfoil.store.reading import read_rows
+from program import new_parser
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 ON_THE_CARD = ("fog", "motion_blur", "darker", "gaussian_noise", "jpeg_compression")
@@ -86,9 +86,7 @@ def grid(rows: list[list[tuple[str, Image.Image]]]) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--out", type=Path, default=IMAGES, help="where the pictures go")
     out = parser.parse_args().out
     with tempfile.TemporaryDirectory() as folder:

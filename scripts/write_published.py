@@ -10,7 +10,6 @@ accuracies in percent, as printed there.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import subprocess
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from program import new_parser
 
 FOLDER = Path(__file__).resolve().parent.parent / "recipes" / "published"
 # Column here -> the part of the file's name there.
@@ -74,9 +75,7 @@ def joined(checkout: Path) -> pa.Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("checkout", type=Path)
     checkout = parser.parse_args().checkout
     commit = git(checkout, "rev-parse", "HEAD").strip()

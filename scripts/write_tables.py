@@ -12,7 +12,6 @@ makes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -21,7 +20,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
+
+from program import new_parser
 
 ROOT = Path(__file__).parents[1]
 LAB = ROOT / "builders" / "counterfoil" / "lab"
@@ -41,11 +43,8 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[object]], words: int 
 def cells_below(page: Path, heading: str) -> list[list[str]]:
     """Return the rows of the first table of a page whose head begins so, without its head."""
     lines = page.read_text(encoding="utf-8").partition(f"\n{heading}")[2].splitlines()[2:]
-    rows = [
-        line.strip("|").split("|")
-        for line in lines[: next(at for at, line in enumerate(lines) if not line)]
-    ]
-    return [[cell.strip() for cell in row] for row in rows]
+    rows = takewhile(bool, lines)
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
 def numbers_of(name: str) -> dict:  # type: ignore[type-arg]
@@ -57,13 +56,11 @@ def numbers_of(name: str) -> dict:  # type: ignore[type-arg]
 
 def photographs() -> list[str]:
     """Return README's two networks, from the proof's accuracies at severity 4."""
-    rows = cells_below(
-        PROOFS / "photographs_proof" / "RESULTS.md", "| corruption | 1 | 2 | 3 | 4 | 5 |"
-    )
-    at = {
-        row[0]: [float(part) for part in row[1 if row[0] == "none" else 4].strip("*").split(",")]
-        for row in rows
-    }
+    page = PROOFS / "photographs_proof" / "RESULTS.md"
+    at = {}
+    for name, *severities in cells_below(page, "| corruption | 1 | 2 | 3 | 4 | 5 |"):
+        cell = severities[0 if name == "none" else 3]
+        at[name] = [float(part) for part in cell.strip("*").split(",")]
     shown = {
         "Noise": "gaussian_noise",
         "Motion blur": "motion_blur",
@@ -84,22 +81,14 @@ def gates() -> list[str]:
         PROOFS / "RESULTS.md", "| lines | points within the limit | images per class |"
     )
     shares = {(lines, points, images): whole for lines, points, images, _, whole in rows}
-    names = list(dict.fromkeys(lines for lines, *_ in rows))
-    table = [
-        [
-            name.replace("24 drops, worse_than", "12 drops and 12 comparisons with a model")
-            * (points == "5"),
-            f"{points} points",
-            *(shares[name, points, images] for images in ("20", "50", "100", "200")),
-        ]
-        for name in names
-        for points in ("5", "10")
-    ]
-    return markdown(
-        ["Gate", "True values within the limits by", "20 images per class", "50", "100", "200"],
-        table,
-        2,
-    )
+    table = []
+    for name in dict.fromkeys(lines for lines, *_ in rows):
+        gate = name.replace("24 drops, worse_than", "12 drops and 12 comparisons with a model")
+        for points, shown in (("5", gate), ("10", "")):
+            cells = [shares[name, points, images] for images in ("20", "50", "100", "200")]
+            table.append([shown, f"{points} points", *cells])
+    heads = ["Gate", "True values within the limits by", "20 images per class", "50", "100", "200"]
+    return markdown(heads, table, 2)
 
 
 def flapping() -> list[str]:
@@ -143,106 +132,74 @@ def tokens() -> list[str]:
     ways = ("by_name", "by_token", "true_renders")
     by_class = measured["base_accuracy_by_class"]
     mean = measured["base_accuracy_mean"]
-    rows = [
-        [name, *(f"{by_class[name][way]:.1f}" for way in ways)]
-        for name in ("coat", "shirt", "bag", "sneaker")
-    ]
-    rows += [["all ten classes", *(f"{mean[way]:.1f}" for way in ways)]]
-    rows += [
-        [
-            "error of the drops, points",
-            *(f"{measured['drop_error_mean'][way]:.1f}" for way in ways[:2]),
-            "",
-        ]
-    ]
+    by_what = {name: by_class[name] for name in ("coat", "shirt", "bag", "sneaker")}
+    by_what |= {"all ten classes": mean, "error of the drops, points": measured["drop_error_mean"]}
+    rows = []
+    for what, values in by_what.items():
+        rows.append([what, *(f"{values[way]:.1f}" if way in values else "" for way in ways)])
     return markdown(["", "By name", "By token", "True renders"], rows)
+
+
+LAB_MODELS = """\
+Oracle: background, light, colour, style | [oracle: background, light, colour, style] | ≥ 0.97
+Oracle: class | [oracle: class] | ≥ 0.88
+Oracle: pattern, weather, companion | [oracle: pattern, weather, companion] |
+`lab:clip`, zero-shot shift among 23 (one shift in an image) | [clip: zero_shot_shift] | ≥ 0.9
+`lab:clip`, zero-shot class | [clip: zero_shot_class] | ≥ 0.8
+`lab:sd`, class agreement, raw | [sd: class_agreement] |
+`lab:sd`, class agreement, as a share of the oracle's on true renders | [sd: class_agreement_of_oracle] | ≥ 0.9
+`lab:sd`, shift agreement: mean of 23, least | [sd: shift_agreement, shift_agreement_least] | ≥ 0.85, ≥ 0.6
+`lab:captioner`, right word if there is one: background, light, colour, style | [right: background, light, colour, style] | ≥ 0.9
+The same: pattern, weather, companion, class | [right: pattern, weather, companion, class] |
+The same, on images by `lab:sd`: background, light, colour, class | [drawn: background, light, colour, class] |
+`lab:captioner`, true caption above one with one attribute changed, least of all but class | [above: least] | ≥ 0.95
+The same, with another class | [above: class] | ≥ 0.95
+Nearest training image of a generated one, RMS levels of 255: median, least | [near .2f: median, least] |
+The same for held-out true renders | [near_true .2f: median, least] |
+Eight classifiers on `lab:wardrobe` validation, least to most | [accuracies: least] to [accuracies: most] | 0.15 apart
+`lab:rtdetr_boxes` on `lab:wardrobe-boxes` validation: AP, AP50 | [boxes: validation_ap, validation_ap50] | AP50 ≥ 0.6
+`lab:upernet_masks` on `lab:wardrobe-masks` validation: mIoU, pixel accuracy | [masks: validation_miou, validation_pixel_accuracy] | mIoU ≥ 0.6
+Mean of the eight on the base, prompted by `lab:tokens` | [base: by_token] | [base: true_renders], on true renders
+The same, prompted by class name | [base: by_name] |
+Error of the drop of `wardrobe-mini`, points, by token and by name | [drop .1f: by_token, by_name] |
+"""  # noqa: E501
 
 
 def lab_models() -> list[str]:
     """Return how good the lab's models are, beside the aims that were set before they were
     trained."""
-    oracle = numbers_of("weights/oracle")["heldout_accuracy"]
-    clip, sd, captioner = (numbers_of(f"weights/{name}") for name in ("clip", "sd", "captioner"))
+    sd, captioner = (numbers_of(f"weights/{name}") for name in ("sd", "captioner"))
     common = captioner["every_value_common"]
-    drawn = captioner["drawn_by_lab_sd"]
-    measured = numbers_of("tokens")
-    right = common["told_right"]
     above = common["true_above_changed"]
-    boxes = numbers_of("weights/rtdetr_boxes")
-    masks = numbers_of("weights/upernet_masks")
+    measured = numbers_of("tokens")
     folders = [path.parent for path in (LAB / "weights").glob("*/metrics.json")]
     named = (
         numbers_of(f"weights/{folder.name}").get("wardrobe_validation_accuracy")
         for folder in folders
     )
     accuracies = [value for value in named if value is not None]
-    mean = measured["base_accuracy_mean"]
-    nearest = ("nearest_training_image", "nearest_training_image_of_heldout_renders")
+    numbers = {
+        "oracle": numbers_of("weights/oracle")["heldout_accuracy"],
+        "clip": numbers_of("weights/clip"),
+        "sd": sd,
+        "right": common["told_right"],
+        "drawn": captioner["drawn_by_lab_sd"]["told_as_prompted"],
+        "above": {**above, "least": min(above[name] for name in above if name != "class")},
+        "near": sd["nearest_training_image"],
+        "near_true": sd["nearest_training_image_of_heldout_renders"],
+        "accuracies": {"least": min(accuracies), "most": max(accuracies)},
+        "boxes": numbers_of("weights/rtdetr_boxes"),
+        "masks": numbers_of("weights/upernet_masks"),
+        "base": {way: mean / 100 for way, mean in measured["base_accuracy_mean"].items()},
+        "drop": measured["drop_error_mean"],
+    }
 
-    def of(numbers: dict, *names: str) -> str:  # type: ignore[type-arg]
-        return ", ".join(f"{numbers[name]:.3f}" for name in names)
+    def shown(hole: re.Match[str]) -> str:
+        values = [numbers[hole[1]][name] for name in hole[3].split(", ")]
+        return ", ".join(format(value, hole[2] or ".3f") for value in values)
 
-    least = min(value for name, value in above.items() if name != "class")
-    rows = [
-        ["Oracle: background, light, colour, style", of(oracle, "background", "light", "colour", "style"), "≥ 0.97"],
-        ["Oracle: class", of(oracle, "class"), "≥ 0.88"],
-        ["Oracle: pattern, weather, companion", of(oracle, "pattern", "weather", "companion"), ""],
-        ["`lab:clip`, zero-shot shift among 23 (one shift in an image)", of(clip, "zero_shot_shift"), "≥ 0.9"],
-        ["`lab:clip`, zero-shot class", of(clip, "zero_shot_class"), "≥ 0.8"],
-        ["`lab:sd`, class agreement, raw", of(sd, "class_agreement"), ""],
-        [
-            "`lab:sd`, class agreement, as a share of the oracle's on true renders",
-            of(sd, "class_agreement_of_oracle"), "≥ 0.9",
-        ],
-        [
-            "`lab:sd`, shift agreement: mean of 23, least",
-            of(sd, "shift_agreement", "shift_agreement_least"), "≥ 0.85, ≥ 0.6",
-        ],
-        [
-            "`lab:captioner`, right word if there is one: background, light, colour, style",
-            of(right, "background", "light", "colour", "style"), "≥ 0.9",
-        ],
-        ["The same: pattern, weather, companion, class", of(right, "pattern", "weather", "companion", "class"), ""],
-        [
-            "The same, on images by `lab:sd`: background, light, colour, class",
-            of(drawn["told_as_prompted"], "background", "light", "colour", "class"), "",
-        ],
-        [
-            "`lab:captioner`, true caption above one with one attribute changed, least of all but"
-            " class",
-            f"{least:.3f}", "≥ 0.95",
-        ],
-        ["The same, with another class", of(above, "class"), "≥ 0.95"],
-        [
-            "Nearest training image of a generated one, RMS levels of 255: median, least",
-            ", ".join(f"{sd[nearest[0]][end]:.2f}" for end in ("median", "least")), "",
-        ],
-        [
-            "The same for held-out true renders",
-            ", ".join(f"{sd[nearest[1]][end]:.2f}" for end in ("median", "least")), "",
-        ],
-        [
-            "Eight classifiers on `lab:wardrobe` validation, least to most",
-            f"{min(accuracies):.3f} to {max(accuracies):.3f}", "0.15 apart",
-        ],
-        [
-            "`lab:rtdetr_boxes` on `lab:wardrobe-boxes` validation: AP, AP50",
-            of(boxes, "validation_ap", "validation_ap50"), "AP50 ≥ 0.6",
-        ],
-        [
-            "`lab:upernet_masks` on `lab:wardrobe-masks` validation: mIoU, pixel accuracy",
-            of(masks, "validation_miou", "validation_pixel_accuracy"), "mIoU ≥ 0.6",
-        ],
-        [
-            "Mean of the eight on the base, prompted by `lab:tokens`",
-            f"{mean['by_token'] / 100:.3f}", f"{mean['true_renders'] / 100:.3f}, on true renders",
-        ],
-        ["The same, prompted by class name", f"{mean['by_name'] / 100:.3f}", ""],
-        [
-            "Error of the drop of `wardrobe-mini`, points, by token and by name",
-            ", ".join(f"{measured['drop_error_mean'][way]:.1f}" for way in ("by_token", "by_name")), "",
-        ],
-    ]  # fmt: skip
+    text = re.sub(r"\[(\w+)(?: (\S+))?: ([^]]+)\]", shown, LAB_MODELS)
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     return markdown(["What", "Measured", "Aim"], rows)
 
 
@@ -250,20 +207,11 @@ def generator() -> list[str]:
     """Return the lab's generator, prompt by prompt."""
     rows = []
     for name, measured in sorted(numbers_of("weights/sd")["by_shift"].items()):
-        shift = f"{measured['shift']:.2f}" if "shift" in measured else "–"
-        ratio = f"{measured['class_of_oracle']:.2f}"
-        rows.append(
-            [
-                f"`{name}`",
-                f"{measured['class']:.2f}",
-                f"{measured['oracle_class']:.2f}",
-                ratio,
-                shift,
-            ]
-        )
-    return markdown(
-        ["Prompt", "Class agreement", "Oracle on true renders", "Ratio", "Shift agreement"], rows
-    )
+        keys = ("class", "oracle_class", "class_of_oracle", "shift")
+        cells = [f"{measured[key]:.2f}" if key in measured else "–" for key in keys]
+        rows.append([f"`{name}`", *cells])
+    heads = ["Prompt", "Class agreement", "Oracle on true renders", "Ratio", "Shift agreement"]
+    return markdown(heads, rows)
 
 
 # ---- From commands
@@ -273,9 +221,13 @@ def command(folder: Path, *words: str) -> str:
     """Run a command of this checkout in a folder; return what it prints."""
     program = "from counterfoil.cli.entry import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=folder, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", program, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT / "builders"), "COLUMNS": "160"},
-    )  # fmt: skip
+    )
     if done.returncode:
         raise SystemExit(f"counterfoil {' '.join(words)}\n{done.stderr}")
     return done.stdout
@@ -286,8 +238,8 @@ def printed(text: str, without: Sequence[str] = ()) -> list[list[str]]:
     first."""
     lines = text.splitlines()
     rule = next(at for at, line in enumerate(lines) if line.strip().startswith("──"))
-    end = next(at for at in range(rule, len(lines)) if not lines[at].strip())
-    rows = [re.split(r"\s{2,}", line.strip()) for line in (lines[rule - 1], *lines[rule + 1 : end])]
+    below = takewhile(str.strip, lines[rule + 1 :])
+    rows = [re.split(r"\s{2,}", line.strip()) for line in (lines[rule - 1], *below)]
     kept = [at for at, head in enumerate(rows[0]) if head not in without]
     return [[row[at] for at in kept] for row in rows]
 
@@ -298,16 +250,10 @@ def findings(folder: Path, recipe: str, *words: str) -> list[str]:
     text = command(folder, "mine", recipe, "--target", "lab:resnet10t", *words, "--out", "mined")
     rows = printed(text, ("more (points)", "p"))
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [
-        " "
-        + "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-        )
-        for row in rows
-    ]
+    lines = []
+    for name, *cells in rows:
+        numbers = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append(f" {'  '.join([name.ljust(widths[0]), *numbers])}")
     [tried] = re.findall(r"^(\d+ of \d+ hypotheses confirmed.*?images)", text, re.MULTILINE)
     return ["```text", *(line.rstrip() for line in lines), tried, "```"]
 
@@ -326,28 +272,17 @@ def wardrobe_mini(folder: Path) -> list[str]:
     measured = {
         (row["measure"], row.get("group")): row for row in document["rows"] if not row.get("model")
     }
-    rows: list[list[str]] = []
+    rows: list[list[object]] = []
     for group in document["groups"]:
-        counts = [
-            f"{group['candidates']}",
-            f"{group['accepted']}",
-            f"{group['accepted'] / group['candidates']:.1%}",
-        ]
+        accepted = f"{group['accepted'] / group['candidates']:.1%}".replace("%", " %")
+        counts = [group["candidates"], group["accepted"], accepted, group["classes"]]
         impact, slope = (measured.get((name, group["name"])) for name in ("impact", "slope"))
         numbers = ["–"] * 3
         if impact and slope:
             drop = [f"{100 * impact[end]:.1f}" for end in ("value", "low", "high")]
             line = [f"{slope[end]:.2f}" for end in ("value", "low", "high")]
             numbers = [drop[0], f"{drop[1]} to {drop[2]}", f"{line[0]} ({line[1]} to {line[2]})"]
-        rows.append(
-            [
-                f"`{group['name']}`",
-                *counts[:2],
-                counts[2].replace("%", " %"),
-                f"{group['classes']}",
-                *numbers,
-            ]
-        )
+        rows.append([f"`{group['name']}`", *counts, *numbers])
     heads = [
         "Shift",
         "Candidates",
@@ -365,19 +300,14 @@ def own_photos(folder: Path) -> list[str]:
     """Return the terminal's table of a small model on 20 images of each of ten classes, of two of
     the shifts."""
     shutil.copytree(LAB / "weights" / "resnet14t", folder / "my-model")
-    command(
-        folder,
-        *("build", "wardrobe-corrupt", "--out", "photos", "--workers", "1"),
-        *("--set", "samples.candidates=20"),
-    )
+    words = ("build", "wardrobe-corrupt", "--out", "photos", "--workers", "1")
+    command(folder, *words, "--set", "samples.candidates=20")
     text = command(folder, "evaluate", "photos", "--models", "local-dir:my-model", "--no-reference")
     lines = text.splitlines()
     [head] = [at for at, line in enumerate(lines) if line.strip().startswith("shift ")]
     kept = [lines[head]]
     shown = False
-    for line in lines[head + 2 :]:
-        if not line.strip():
-            break
+    for line in takewhile(str.strip, lines[head + 2 :]):
         if line[1] != " ":
             shown = line.split()[0] in ("base", "fog", "occlusion")
         if shown:
@@ -411,7 +341,7 @@ def tables() -> dict[str, tuple[Path, list[str]]]:
         for match in MARK.finditer(text):
             indent = match[1]
             lines = text[match.end() + 1 :].lstrip("\n").splitlines()
-            block = lines[: next(at for at, line in enumerate([*lines, ""]) if not line)]
+            block = takewhile(bool, lines)
             measured[match[2]] = page, [line.removeprefix(indent) for line in block]
     return measured
 
@@ -428,9 +358,7 @@ def write(name: str, lines: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument(
         "names", nargs="*", choices=[*FROM_FILES, *FROM_COMMANDS, []], metavar="NAME"
     )

@@ -6,16 +6,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fuzzing.cases import Bench, Prepared, Step, command
-from fuzzing.commands import NAME
+from fuzzing.cases import NAME, Bench, Prepared, Step, command
 from fuzzing.tables import odd_array, written
-from fuzzing.templates import PARQUET, copied
-from fuzzing.trees import json_text, mutated
-from fuzzing.values import NUMBERS, damaged_bytes, json_fragment, odd_value
+from fuzzing.templates import PARQUET
+from fuzzing.trees import json_text
+from fuzzing.values import NUMBERS, as_bytes, json_fragment, odd_value
+
+Columns = dict[str, list[Any]]
 
 _NAMES = ("t-shirt", "bag")
 _BOX = ("x", "y", "width", "height")
@@ -26,7 +27,7 @@ def answers(bench: Bench) -> Prepared:
     does."""
     chance = bench.chance
     kind = chance.choice(("classes", "scores", "boxes", "boxes", "keys"))
-    directory = copied(bench.templates, PARQUET, bench.folder / NAME)
+    directory = bench.copy(PARQUET)
     columns = _sound(kind, _keys(directory), chance.random() < 0.5)
     ending = chance.choice(
         (".parquet", ".parquet", ".csv", ".json" if kind == "boxes" else ".parquet")
@@ -34,58 +35,47 @@ def answers(bench: Bench) -> Prepared:
     bench.tell(f"{kind}{ending}")
     content = _WRITTEN[ending](columns, bench)
     if chance.random() < 0.2:
-        how, content = damaged_bytes(content, b"key,label\na,b\n", chance)
-        bench.tell(how)
-    path = bench.folder / f"answers{ending}"
-    path.write_bytes(content)
+        content = bench.damage(content, b"key,label\na,b\n")
+    name = f"answers{ending}"
+    bench.write(name, content)
+    path = bench.folder / name
     if kind == "boxes":
-        return Prepared(bench.told, [Step("boxes", function=lambda: _boxes(path))])
+        return bench.prepared(Step("boxes", function=lambda: _boxes(path)))
     if kind == "keys":
-        return Prepared(bench.told, [Step("keys", function=lambda: _table_of_keys(path))])
-    return Prepared(
-        bench.told,
-        [command("evaluate", NAME, "--models", f"predictions:./{path.name}", "--device", "cpu")],
-    )
+        return bench.prepared(Step("keys", function=lambda: _table_of_keys(path)))
+    words = ("evaluate", NAME, "--models", f"predictions:./{name}", "--device", "cpu")
+    return bench.prepared(command(*words))
 
 
 def _keys(directory: Path) -> list[str]:
     import pyarrow.parquet as pq
 
-    shards = sorted((directory / "data").rglob("*.parquet"))
-    return [
-        key
-        for shard in shards
-        for key in pq.ParquetFile(shard).read(columns=["key"])["key"].to_pylist()
-    ]
+    keys: list[str] = []
+    for shard in sorted((directory / "data").rglob("*.parquet")):
+        keys += pq.ParquetFile(shard).read(columns=["key"])["key"].to_pylist()
+    return keys
 
 
-def _sound(kind: str, keys: Sequence[str], other: bool) -> dict[str, list[Any]]:
+def _sound(kind: str, keys: Sequence[str], other: bool) -> Columns:
     count = len(keys)
     labels = [_NAMES[row % 2] for row in range(count)]
-    match kind:
-        case "classes":
-            return {
-                "key": [*keys],
-                "class_id" if other else "label": ["00"] * count if other else labels,
-            }
-        case "scores":
-            return {
-                "key": [*keys],
-                **{name: [0.25 * (row % 3) for row in range(count)] for name in _NAMES},
-            }
-        case "boxes":
-            box = {side: [1.0 + number] * count for number, side in enumerate(_BOX)}
-            bbox = {"bbox": [[1.0, 2.0, 3.0, 4.0] for _ in range(count)]}
-            return {
-                "key": [*keys],
-                "category": labels,
-                "score": [0.5] * count,
-                **(box if other else bbox),
-            }
-    return {"key": [*keys], "group" if other else "weight": labels if other else [1.5] * count}
+    columns: Columns = {"key": [*keys]}
+    if kind == "classes":
+        columns |= {"class_id": ["00"] * count} if other else {"label": labels}
+    elif kind == "scores":
+        columns |= {name: [0.25 * (row % 3) for row in range(count)] for name in _NAMES}
+    elif kind == "boxes":
+        columns |= {"category": labels, "score": [0.5] * count}
+        if other:
+            columns |= {side: [1.0 + number] * count for number, side in enumerate(_BOX)}
+        else:
+            columns["bbox"] = [[1.0, 2.0, 3.0, 4.0] for _ in range(count)]
+    else:
+        columns |= {"group": labels} if other else {"weight": [1.5] * count}
+    return columns
 
 
-def odd_parquet(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
+def odd_parquet(columns: Columns, bench: Bench) -> bytes:
     """Return these columns as Parquet, one or two of them, or one more, as few readers expect
     them."""
     import pyarrow as pa
@@ -97,29 +87,31 @@ def odd_parquet(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
     return written(pa.table(arrays), bench)
 
 
-def csv_bytes(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
+def csv_bytes(columns: Columns, bench: Bench) -> bytes:
     """Return these columns as CSV with an odd value in some cells."""
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    rows = rows_of(columns)
     change_cells(rows, bench)
     text = io.StringIO()
-    csv.writer(text, delimiter=bench.chance.choice((",", ",", ";", "\t"))).writerows(
-        [list(columns), *rows]
-    )
-    return text.getvalue().encode("utf-8", "surrogatepass")
+    delimiter = bench.chance.choice((",", ",", ";", "\t"))
+    csv.writer(text, delimiter=delimiter).writerows([list(columns), *rows])
+    return as_bytes(text.getvalue())
 
 
-def _json(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+def _json(columns: Columns, bench: Bench) -> bytes:
+    rows = rows_of(columns)
     if bench.chance.random() < 0.5:
         change_cells(rows, bench)
     tree: Any = [dict(zip(columns, row, strict=True)) for row in rows]
     if bench.chance.random() < 0.6:
-        tree, changes = mutated(tree, bench.chance, json_fragment, bench.chance.choice((1, 2)))
-        bench.tell(*changes)
-    return json_text(tree, False).encode("utf-8", "surrogatepass")
+        tree = bench.mutate(tree, json_fragment, 1, 2)
+    return as_bytes(json_text(tree))
 
 
-_WRITTEN: dict[str, Callable[[Mapping[str, list[Any]], Bench], bytes]] = {
+def rows_of(columns: Columns) -> list[list[Any]]:
+    return [list(row) for row in zip(*columns.values(), strict=True)]
+
+
+_WRITTEN: dict[str, Callable[[Columns, Bench], bytes]] = {
     ".parquet": odd_parquet,
     ".csv": csv_bytes,
     ".json": _json,

@@ -19,8 +19,15 @@ _IN_OPEN = 0x20
 _IN_NONBLOCK = 0o4000
 _EVENT = struct.Struct("iIII")
 
-_LAYER = "license: canary\n"
-_CLASSES = "- {id: '00', name: canary, source_label: 0}\n"
+# Content that could be used makes a reader go on, and shows in what it says.
+_CONTENTS = {
+    "secret.txt": "canary\n",
+    "layer.yaml": "license: canary\n",
+    "classes.yaml": "- {id: '00', name: canary, source_label: 0}\n",
+    "picture.png": "canary\n",
+    "model/config.json": '{"architecture": "lcnet_035"}',
+    "tokens/00.safetensors": "canary\n",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +37,14 @@ class Canaries:
 
     folder: Path
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (
-            "secret.txt",
-            "layer.yaml",
-            "classes.yaml",
-            "picture.png",
-            "model/config.json",
-            "tokens/00.safetensors",
-        )
-
     def paths(self) -> list[Path]:
-        return [self.folder / name for name in self.names]
+        return [self.folder / name for name in _CONTENTS]
 
     def plant(self) -> None:
-        """Write them. Content that could be used makes a reader go on, and shows in what it
-        says."""
-        texts = {
-            "layer.yaml": _LAYER,
-            "classes.yaml": _CLASSES,
-            "model/config.json": '{"architecture": "lcnet_035"}',
-        }
-        for name, path in zip(self.names, self.paths(), strict=True):
+        """Write them."""
+        for path, content in zip(self.paths(), _CONTENTS.values(), strict=True):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(texts.get(name, "canary\n"))
+            path.write_text(content)
 
 
 class Sentry:
@@ -88,8 +78,7 @@ class Sentry:
             position = 0
             while position < len(content):
                 watched, _, _, length = _EVENT.unpack_from(content, position)
-                name = content[position + _EVENT.size : position + _EVENT.size + length].rstrip(
-                    b"\0"
-                )
-                opened[str(self._folders.get(watched, Path()) / os.fsdecode(name))] = None
-                position += _EVENT.size + length
+                begins = position + _EVENT.size
+                position = begins + length
+                name = os.fsdecode(content[begins:position].rstrip(b"\0"))
+                opened[str(self._folders.get(watched, Path()) / name)] = None

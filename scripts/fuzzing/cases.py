@@ -3,12 +3,18 @@ on that."""
 
 from __future__ import annotations
 
-import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
+from typing import Any
 
+from fuzzing import trees
 from fuzzing.canaries import Canaries
+from fuzzing.values import as_bytes, damaged_bytes, hostile_path
+
+NAME = "dataset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +28,9 @@ class Case:
     def __str__(self) -> str:
         return f"{self.kind}:{self.number}"
 
-    def chance(self) -> random.Random:
+    def chance(self) -> Random:
         """Return the same draws for the same case, on every machine."""
-        return random.Random(f"{self.seed}/{self.kind}/{self.number}")
+        return Random(f"{self.seed}/{self.kind}/{self.number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Bench:
     every case.
     """
 
-    chance: random.Random
+    chance: Random
     folder: Path
     canaries: Canaries
     templates: Mapping[str, Path]
@@ -69,6 +75,39 @@ class Bench:
     def tell(self, *texts: str) -> None:
         """Tell what is odd in the case, a line each."""
         self.told.extend(plain(text)[:200] for text in texts)
+
+    def mutate(self, tree: Any, fragment: trees.FragmentOf, *times: int) -> Any:
+        """Return a tree with as many changes as one of `times`, and tell them."""
+        tree, changes = trees.mutated(tree, self.chance, fragment, self.chance.choice(times))
+        self.tell(*changes)
+        return tree
+
+    def replace(self, tree: Any, paths: Sequence[trees.Path], value: Callable[[], Any]) -> None:
+        """Put values at these paths, and tell them."""
+        self.tell(*trees.replace_leaves(tree, paths, value))
+
+    def damage(self, content: bytes, other: bytes, what: str = "") -> bytes:
+        """Return damaged bytes, and tell how."""
+        how, content = damaged_bytes(content, other, self.chance)
+        self.tell(f"{what}{how}")
+        return content
+
+    def hostile_path(self, folder: Path | None = None, traps: Path | None = None) -> str:
+        """Return a path for a file in `folder` that leads away."""
+        return hostile_path(self.chance, self.canaries, folder or self.folder, traps)
+
+    def copy(self, template: str) -> Path:
+        """Copy a built dataset to where the commands look for it; return that directory."""
+        return Path(shutil.copytree(self.templates[template], self.folder / NAME))
+
+    def write(self, name: str, content: str | bytes) -> None:
+        """Write a file that the commands read."""
+        content = as_bytes(content) if isinstance(content, str) else content
+        (self.folder / name).write_bytes(content)
+
+    def prepared(self, *steps: Step, named: frozenset[str] = frozenset()) -> Prepared:
+        """Return the case, on which these steps are run."""
+        return Prepared(self.told, steps, named)
 
 
 def plain(text: str) -> str:

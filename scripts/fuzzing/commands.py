@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuzzing.cases import Bench, Prepared, Step, command
+from fuzzing.cases import NAME, Bench, Prepared, Step, command
 from fuzzing.templates import CLASSIFIER, sealed
 
-NAME = "dataset"
 _CUT = "screen: {shift_threshold: 0.3}\n"
 # How often each is run; building is dear.
 _OFTEN = {
-    "verify": 8, "evaluate": 4, "calibrate": 4, "apply": 3, "build": 2, "repair": 1, "show": 1, "check": 1,
+    "verify": 8,
+    "evaluate": 4,
+    "calibrate": 4,
+    "apply": 3,
+    "build": 2,
+    "repair": 1,
+    "show": 1,
+    "check": 1,
     "publish": 4,
-}  # fmt: skip
+}
 
 
 def dataset_step(bench: Bench, among: Sequence[str]) -> Step:
@@ -28,7 +34,7 @@ def dataset_step(bench: Bench, among: Sequence[str]) -> Step:
             card = ("--into-card",) if chance.random() < 0.25 else ()
             return command("evaluate", NAME, *models, *card, "--device", "cpu", *json)
         case "apply":
-            (bench.folder / "cut.yaml").write_text(_CUT)
+            bench.write("cut.yaml", _CUT)
             out = ("--out", "recut") if chance.random() < 0.3 else ("--in-place", "--yes")
             return command("calibrate", NAME, "--apply", "cut.yaml", "--device", "cpu", *out, *json)
         case "build" | "repair":
@@ -53,4 +59,4 @@ def on_the_dataset(bench: Bench, seal: float = 0.6, *, other_recipe: bool = Fals
         bench.tell("sealed")
         if other_recipe:
             among = [command for command in among if command not in ("build", "repair")]
-    return Prepared(bench.told, [dataset_step(bench, among)])
+    return bench.prepared(dataset_step(bench, among))

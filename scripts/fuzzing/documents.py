@@ -4,33 +4,41 @@ with other bytes."""
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import yaml
 
-from fuzzing.cases import Bench, Prepared
-from fuzzing.commands import NAME, on_the_dataset
+from fuzzing.cases import NAME, Bench, Prepared
+from fuzzing.commands import on_the_dataset
 from fuzzing.recipes import damaged_text, mutated_recipe
-from fuzzing.templates import EDITS, PARQUET, ROWS, TAR, TOKENS, copied
-from fuzzing.trees import at, json_text, mutated, places, replace_leaves, yaml_text
-from fuzzing.values import damaged_bytes, hostile_path, json_fragment, odd_value
+from fuzzing.templates import BUILT, ROWS
+from fuzzing.trees import at, json_text, places, yaml_text
+from fuzzing.values import as_bytes, json_fragment, odd_value
 
 # How often each document is the one; all receipts together are one.
 _OFTEN = {
-    "recipe.yaml": 4, "lock.json": 4, "manifest.json": 3, "receipts": 5, "thresholds.json": 3, "croissant.json": 1,
-    "README.md": 1, "evaluation/results.json": 2, "tokens/manifest.json": 1, "_info.json": 1,
-    ".counterfoil/replacement/swap.json": 2, "tokens": 2, ROWS: 2,
-}  # fmt: skip
+    "recipe.yaml": 4,
+    "lock.json": 4,
+    "manifest.json": 3,
+    "receipts": 5,
+    "thresholds.json": 3,
+    "croissant.json": 1,
+    "README.md": 1,
+    "evaluation/results.json": 2,
+    "tokens/manifest.json": 1,
+    "_info.json": 1,
+    ".counterfoil/replacement/swap.json": 2,
+    "tokens": 2,
+    ROWS: 2,
+}
 
 
 def document(bench: Bench) -> Prepared:
     """Change one or two documents of a dataset."""
     chance = bench.chance
-    directory = copied(
-        bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME
-    )
+    directory = bench.copy(chance.choice(BUILT))
     for _ in range(chance.choice((1, 1, 2))):
         _mutate(bench, directory, chance.choices(list(_OFTEN), list(_OFTEN.values()))[0])
     return on_the_dataset(bench, other_recipe=True)
@@ -66,9 +74,9 @@ def _rewrite(path: Path, name: str, bench: Bench, directory: Path) -> None:
         path.write_bytes(_card(path.read_text(), bench))
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        tree = (
-            json.loads(path.read_text()) if path.is_file() else _DEFAULTS.get(name, {"files": []})
-        )
+        tree = _DEFAULTS.get(name, {"files": []})
+        if path.is_file():
+            tree = json.loads(path.read_text())
         path.write_bytes(_json(tree, bench, directory))
 
 
@@ -82,34 +90,30 @@ _DEFAULTS: dict[str, Any] = {
 
 def _json(tree: Any, bench: Bench, directory: Path) -> bytes:
     chance = bench.chance
-    paths = [
-        path for path in places(tree) if path[-1] == "path" or (path and path[0] in ("new", "gone"))
-    ]
-    changes: list[str] = []
+    paths = [path for path in places(tree) if path[-1] == "path" or path[0] in ("new", "gone")]
+    chosen = []
     if paths and chance.random() < 0.5:
-        chosen = [path for path in paths if isinstance(at(tree, path), str)]
-        changes += replace_leaves(
-            tree, chance.sample(chosen, min(len(chosen), 2)), lambda: _path(bench, directory)
-        )
-    if not changes or chance.random() < 0.4:
-        tree, more = mutated(tree, chance, json_fragment, chance.choice((1, 1, 2, 3)))
-        changes += more
-    bench.tell(*changes)
+        texts = [path for path in paths if isinstance(at(tree, path), str)]
+        chosen = chance.sample(texts, min(len(texts), 2))
+        bench.replace(tree, chosen, lambda: _path(bench, directory))
+    if not chosen or chance.random() < 0.4:
+        tree = bench.mutate(tree, json_fragment, 1, 1, 2, 3)
     return _encoded(json_text(tree, canonical=chance.random() < 0.7), chance)
 
 
 def _path(bench: Bench, directory: Path) -> str:
     """Return a path for a receipt, manifest or journal; receipts know tables by the first part."""
-    path = hostile_path(bench.chance, bench.canaries, directory)
+    path = bench.hostile_path(directory)
     if bench.chance.random() < 0.6:
-        path = f"{bench.chance.choice(('data', 'candidates', 'rejected', 'evaluation'))}/../{path.lstrip('/')}"
+        first = bench.chance.choice(("data", "candidates", "rejected", "evaluation"))
+        path = f"{first}/../{path.lstrip('/')}"
     return path
 
 
-def _encoded(text: str, chance: random.Random) -> bytes:
+def _encoded(text: str, chance: Random) -> bytes:
     if chance.random() < 0.03:
         return text.encode(chance.choice(("utf-16", "utf-8-sig", "utf-32")), "surrogatepass")
-    return text.encode("utf-8", "surrogatepass")
+    return as_bytes(text)
 
 
 def _card(text: str, bench: Bench) -> bytes:
@@ -118,14 +122,12 @@ def _card(text: str, bench: Bench) -> bytes:
     _, header, body = text.split("---\n", 2)
     if chance.random() < 0.7:
         tree = mutated_recipe(yaml.safe_load(header), bench, bench.folder / NAME, None)
-        header = yaml_text(tree, chance)
-        return f"---\n{header}---\n{body}".encode("utf-8", "surrogatepass")
+        return as_bytes(f"---\n{yaml_text(tree, chance)}---\n{body}")
     odd = odd_value(chance)
     position = chance.randrange(len(text))
     bench.tell(f"{odd!r} at {position}")
-    return (text[:position] + str(odd) + text[position + chance.choice((0, 5, 500)) :]).encode(
-        "utf-8", "surrogatepass"
-    )
+    rest = text[position + chance.choice((0, 5, 500)) :]
+    return as_bytes(f"{text[:position]}{odd}{rest}")
 
 
 def _lines(text: str, bench: Bench) -> bytes:
@@ -137,15 +139,14 @@ def _lines(text: str, bench: Bench) -> bytes:
         index = chance.randrange(len(lines))
         match chance.choice(("cell", "cell", "cell", "gone", "twice", "order", "number")):
             case "gone":
-                lines = [line for number, line in enumerate(lines) if number != index] or [""]
+                lines = [*lines[:index], *lines[index + 1 :]] or [""]
             case "twice":
                 lines.insert(index, lines[index])
             case "order":
                 chance.shuffle(lines)
             case "number":
-                lines[index] = ",".join(
-                    [lines[index].split(",")[0], str(chance.choice((-1, 10**14, 2**63, 1e3))), ""]
-                )
+                number = chance.choice((-1, 10**14, 2**63, 1e3))
+                lines[index] = f"{lines[index].split(',')[0]},{number},"
             case _:
                 cells = lines[index].split(",")
                 cells[chance.randrange(len(cells))] = str(odd_value(chance))
@@ -158,14 +159,11 @@ def _token(content: bytes, bench: Bench) -> bytes:
     """Change what the header of a safetensors file says of its tensors, or its length."""
     chance = bench.chance
     length = int.from_bytes(content[:8], "little")
-    tree, changes = mutated(
-        json.loads(content[8 : 8 + length]), chance, json_fragment, chance.choice((1, 2))
-    )
-    bench.tell(*changes)
-    header = _encoded(json_text(tree, canonical=False), chance)
-    length_written = chance.choice(
-        (len(header),) * 4 + (0, length, len(header) + 1, 2**31, 2**63, 2**64 - 1)
-    )
+    tree = bench.mutate(json.loads(content[8 : 8 + length]), json_fragment, 1, 2)
+    header = _encoded(json_text(tree), chance)
+    right = len(header)
+    wrong = (0, length, right + 1, 2**31, 2**63, 2**64 - 1)
+    length_written = chance.choice((*[right] * 4, *wrong))
     return length_written.to_bytes(8, "little") + header + content[8 + length :]
 
 
@@ -173,17 +171,14 @@ def random_bytes(bench: Bench) -> Prepared:
     """Replace bytes of one file of a dataset: random, flipped, cut short, doubled, or those of
     another file."""
     chance = bench.chance
-    directory = copied(
-        bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME
-    )
+    directory = bench.copy(chance.choice(BUILT))
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     kinds = sorted({_kind(path, directory) for path in files})
     kind = chance.choice(kinds)
     path = chance.choice([file for file in files if _kind(file, directory) == kind])
     other = chance.choice(files)
-    how, content = damaged_bytes(path.read_bytes(), other.read_bytes(), chance)
-    bench.tell(f"{path.relative_to(directory).as_posix()}: {how}")
-    path.write_bytes(content)
+    shown = path.relative_to(directory).as_posix()
+    path.write_bytes(bench.damage(path.read_bytes(), other.read_bytes(), f"{shown}: "))
     return on_the_dataset(bench, 0.7, other_recipe=True)
 
 

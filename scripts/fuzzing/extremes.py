@@ -7,16 +7,41 @@ and written.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from fuzzing.values import TEXTS
 
 Tree = dict[str, Any]
 
+_THRESHOLDS = (
+    -1,
+    1,
+    0,
+    -0.0,
+    1e-300,
+    0.1,
+    {"value": 1},
+    {"percentile": 0},
+    {"percentile": 100},
+    {"percentile": 1e-9},
+    {"percentile": 99.999},
+    None,
+)
 
-def extreme(tree: Tree, chance: random.Random) -> str:
+_SOURCE_KEYS = (
+    "dataset",
+    "config",
+    "revision",
+    "train_split",
+    "validation_split",
+    "image_column",
+    "label_column",
+)
+
+
+def extreme(tree: Tree, chance: Random) -> str:
     """Make one such change to a recipe's tree; return it in words. An earlier change may have left
     no mapping."""
     if not isinstance(tree, dict):
@@ -28,10 +53,9 @@ def extreme(tree: Tree, chance: random.Random) -> str:
 
 def _section(tree: Tree, *names: str) -> Tree:
     for name in names:
-        below = tree.get(name)
-        if not isinstance(below, dict):
-            below = tree[name] = {}
-        tree = below
+        if not isinstance(tree.get(name), dict):
+            tree[name] = {}
+        tree = tree[name]
     return tree
 
 
@@ -41,11 +65,11 @@ def _set(tree: Tree, *path_and_value: Any) -> str:
     return f"{'.'.join(path)} ← {value!r}"
 
 
-def _short(chance: random.Random) -> str:
+def _short(chance: Random) -> str:
     return chance.choice([text for text in TEXTS if len(text) < 1_000])
 
 
-def _samples(tree: Tree, chance: random.Random) -> str:
+def _samples(tree: Tree, chance: Random) -> str:
     many = chance.choice((1, 7, 1_000, 999_999, 1_000_000))
     if chance.random() < 0.3:
         tree["samples"] = {"accepted": chance.choice((1, many)), "at_most": many}
@@ -56,7 +80,7 @@ def _samples(tree: Tree, chance: random.Random) -> str:
     return f"samples ← {tree['samples']}"
 
 
-def _output(tree: Tree, chance: random.Random) -> str:
+def _output(tree: Tree, chance: Random) -> str:
     tree["output"] = {
         "format": chance.choice(("parquet", "webdataset")),
         "image": {
@@ -69,33 +93,33 @@ def _output(tree: Tree, chance: random.Random) -> str:
     return f"output ← {tree['output']}"
 
 
-def _generator(tree: Tree, chance: random.Random) -> str:
-    key, values = chance.choice(
-        (
-            ("steps", (1, 10**6, 10**18, 10**40)),
-            ("guidance", (0, 1.0, 1e9, 1e300)),
-            ("batch_size", (1, 10**9, 10**30)),
-            ("size", (8, 64, 512, 2**20, 2**40, 8 * 10**30)),
-            ("saved_size", (1, 32, 2**20, 10**30)),
-            (
-                "scheduler",
-                ("../x", "DDIM", "Euler Discrete", "__init__", "os.system", _short(chance)),
-            ),
-            ("dtype", ("float16", "bfloat16", "float32")),
-            ("model", ("lab:sd", "a/b", "lab:clip", "hf-hub:a/b", _short(chance))),
-            ("revision", ("main", "0" * 40, "../x", _short(chance))),
-        )
-    )
-    return _set(tree, "generator", key, chance.choice(values))
+def _chosen(keys: dict[str, tuple[Any, ...]], chance: Random) -> tuple[str, Any]:
+    """Return a key and one of its values."""
+    key = chance.choice(list(keys))
+    return key, chance.choice(keys[key])
 
 
-def _words(tree: Tree, chance: random.Random) -> str:
-    return _set(
-        tree, chance.choice(("name", "description", "license", "name")), chance.choice(TEXTS)
-    )
+def _generator(tree: Tree, chance: Random) -> str:
+    keys = {
+        "steps": (1, 10**6, 10**18, 10**40),
+        "guidance": (0, 1.0, 1e9, 1e300),
+        "batch_size": (1, 10**9, 10**30),
+        "size": (8, 64, 512, 2**20, 2**40, 8 * 10**30),
+        "saved_size": (1, 32, 2**20, 10**30),
+        "scheduler": ("../x", "DDIM", "Euler Discrete", "__init__", "os.system", _short(chance)),
+        "dtype": ("float16", "bfloat16", "float32"),
+        "model": ("lab:sd", "a/b", "lab:clip", "hf-hub:a/b", _short(chance)),
+        "revision": ("main", "0" * 40, "../x", _short(chance)),
+    }
+    return _set(tree, "generator", *_chosen(keys, chance))
 
 
-def _prompt(tree: Tree, chance: random.Random) -> str:
+def _words(tree: Tree, chance: Random) -> str:
+    key = chance.choice(("name", "description", "license", "name"))
+    return _set(tree, key, chance.choice(TEXTS))
+
+
+def _prompt(tree: Tree, chance: Random) -> str:
     odd = _short(chance)
     text = chance.choice((f"{odd} {{class}}", f"a {{class}} {odd}", f"{{class}}{odd}{{class}}"))
     if chance.random() < 0.4:
@@ -104,23 +128,21 @@ def _prompt(tree: Tree, chance: random.Random) -> str:
     key = chance.choice(
         ("prompt", "caption", "object_caption", "kind", "group", "classes", "style")
     )
-    value: Any = {
+    kinds = ("background", "weather", "light", "colour", "co-occurrence", "style")
+    many = [str(number) for number in range(2_000)]
+    values: Tree = {
         "prompt": text,
         "caption": odd,
         "object_caption": text,
-        "kind": chance.choice(
-            ("background", "weather", "light", "colour", "co-occurrence", "style")
-        ),
+        "kind": chance.choice(kinds),
         "group": chance.choice(("base", "a", "all", "x" * 80, odd)),
-        "classes": chance.choice(
-            (["00"], ["00", "00"], [], ["x"], [str(number) for number in range(2_000)])
-        ),
+        "classes": chance.choice((["00"], ["00", "00"], [], ["x"], many)),
         "style": chance.choice((True, False)),
-    }[key]
-    return _set(tree, "prompts", "shifts", name, key, value)
+    }
+    return _set(tree, "prompts", "shifts", name, key, values[key])
 
 
-def _shift(tree: Tree, chance: random.Random) -> str:
+def _shift(tree: Tree, chance: Random) -> str:
     shifts = _section(tree, "prompts", "shifts")
     names = [name for name in shifts if isinstance(name, str)] or ["red"]
     name = chance.choice(names)
@@ -129,7 +151,7 @@ def _shift(tree: Tree, chance: random.Random) -> str:
     return name
 
 
-def _shifts(tree: Tree, chance: random.Random) -> str:
+def _shifts(tree: Tree, chance: Random) -> str:
     shifts = _section(tree, "prompts", "shifts")
     how = chance.choice(("one more", "renamed", "many", "none", "only base", "few in one group"))
     shift = {"prompt": "a {class} here", "caption": "here", "threshold": 0.1}
@@ -152,7 +174,7 @@ def _shifts(tree: Tree, chance: random.Random) -> str:
     return f"shifts: {how}"
 
 
-def _classes(tree: Tree, chance: random.Random) -> str:
+def _classes(tree: Tree, chance: Random) -> str:
     how = chance.choice(("one", "odd name", "odd name", "odd id", "many", "far label", "same name"))
     classes: list[Any] = [
         {"id": "00", "name": "t-shirt", "source_label": 0},
@@ -162,9 +184,8 @@ def _classes(tree: Tree, chance: random.Random) -> str:
         case "odd name":
             classes[0]["name"] = _short(chance)
         case "odd id":
-            classes[0]["id"] = chance.choice(
-                ("a", "A", "x" * 64, "0.1", "..", "con", "00", "n01440764", _short(chance))
-            )
+            ids = ("a", "A", "x" * 64, "0.1", "..", "con", "00", "n01440764", _short(chance))
+            classes[0]["id"] = chance.choice(ids)
         case "many":
             classes = [
                 {"id": f"c{number}", "name": f"class {number}", "source_label": number}
@@ -180,107 +201,66 @@ def _classes(tree: Tree, chance: random.Random) -> str:
     return f"classes: {how} {classes[0]['id']!r} {classes[0]['name']!r}"
 
 
-def _threshold(tree: Tree, chance: random.Random) -> str:
-    value = chance.choice(
-        (
-            -1,
-            1,
-            0,
-            -0.0,
-            1e-300,
-            0.1,
-            {"value": 1},
-            {"percentile": 0},
-            {"percentile": 100},
-            {"percentile": 1e-9},
-            {"percentile": 99.999},
-            None,
-        )
-    )
-    places = (
+def _threshold(tree: Tree, chance: Random) -> str:
+    value = chance.choice(_THRESHOLDS)
+    shift = _shift(tree, chance)
+    paths = (
         ("screen", "object_threshold"),
         ("screen", "shift_threshold"),
         ("prompts", "base", "object_threshold"),
+        ("prompts", "shifts", shift, "threshold"),
+        ("prompts", "shifts", shift, "object_threshold"),
     )
-    shift = _shift(tree, chance)
-    path = chance.choice(
-        (
-            *places,
-            *((("prompts", "shifts", shift, key)) for key in ("threshold", "object_threshold")),
-        )
-    )
-    return _set(tree, *path, value)
+    return _set(tree, *chance.choice(paths), value)
 
 
-def _screen(tree: Tree, chance: random.Random) -> str:
-    key, values = chance.choice(
-        (
-            ("object_caption", ("a {class}", "{class}" * 500, f"{_short(chance)}{{class}}")),
-            ("style_object_caption", ("{class}", f"{{class}} {_short(chance)}")),
-            ("model", ("lab:clip", "lab:sd", "ViT-B-32", "hf-hub:a/b", _short(chance))),
-            ("weights", ("openai", "laion2b", "../x", _short(chance))),
-            ("store_embeddings", (True, False)),
-            ("keep_rejected", (True, False)),
-        )
-    )
-    return _set(tree, "screen", key, chance.choice(values))
+def _screen(tree: Tree, chance: Random) -> str:
+    keys = {
+        "object_caption": ("a {class}", "{class}" * 500, f"{_short(chance)}{{class}}"),
+        "style_object_caption": ("{class}", f"{{class}} {_short(chance)}"),
+        "model": ("lab:clip", "lab:sd", "ViT-B-32", "hf-hub:a/b", _short(chance)),
+        "weights": ("openai", "laion2b", "../x", _short(chance)),
+        "store_embeddings": (True, False),
+        "keep_rejected": (True, False),
+    }
+    return _set(tree, "screen", *_chosen(keys, chance))
 
 
-def _sections(tree: Tree, chance: random.Random) -> str:
-    key, values = chance.choice(
-        (
-            (
-                "tokens",
-                (
-                    None,
-                    {"learn": {}},
-                    {"path": "a/b"},
-                    {"path": "lab:tokens"},
-                    {"path": "a/b", "revision": "x"},
-                ),
-            ),
-            (
-                "publish",
-                (
-                    None,
-                    {"repo": "a/b", "tags": ["x", "x"]},
-                    {"repo": _short(chance)},
-                    {"tags": [_short(chance)]},
-                ),
-            ),
-            (
-                "evaluate",
-                (
-                    None,
-                    {"models": ["resnet50"] * 1_000},
-                    {"models": [_short(chance)]},
-                    {"min_images_per_class": 10**30},
-                ),
-            ),
-            ("extends", ("wardrobe-mini", "imagenet-star", "nosuch", "./r.yaml", "r.yaml")),
-        )
-    )
-    return _set(tree, key, chance.choice(values))
+def _sections(tree: Tree, chance: Random) -> str:
+    paths = ({"path": "a/b"}, {"path": "lab:tokens"}, {"path": "a/b", "revision": "x"})
+    odd = ({"repo": _short(chance)}, {"tags": [_short(chance)]})
+    models = ({"models": ["resnet50"] * 1_000}, {"models": [_short(chance)]})
+    keys = {
+        "tokens": (None, {"learn": {}}, *paths),
+        "publish": (None, {"repo": "a/b", "tags": ["x", "x"]}, *odd),
+        "evaluate": (None, *models, {"min_images_per_class": 10**30}),
+        "extends": ("wardrobe-mini", "imagenet-star", "nosuch", "./r.yaml", "r.yaml"),
+    }
+    return _set(tree, *_chosen(keys, chance))
 
 
-def _source(tree: Tree, chance: random.Random) -> str:
-    key = chance.choice(
-        (
-            "dataset",
-            "config",
-            "revision",
-            "train_split",
-            "validation_split",
-            "image_column",
-            "label_column",
-        )
-    )
-    return _set(
-        tree, "source", key, chance.choice(("lab:wardrobe", "a/b", "lab:nope", _short(chance)))
-    )
+def _source(tree: Tree, chance: Random) -> str:
+    key = chance.choice(_SOURCE_KEYS)
+    names = ("lab:wardrobe", "a/b", "lab:nope", _short(chance))
+    return _set(tree, "source", key, chance.choice(names))
 
 
-_CHANGES: tuple[Callable[[Tree, random.Random], str], ...] = (
-    _samples, _samples, _output, _output, _generator, _generator, _words, _prompt, _prompt, _prompt, _shifts, _shifts,
-    _classes, _threshold, _screen, _sections, _source,
-)  # fmt: skip
+_CHANGES: tuple[Callable[[Tree, Random], str], ...] = (
+    _samples,
+    _samples,
+    _output,
+    _output,
+    _generator,
+    _generator,
+    _words,
+    _prompt,
+    _prompt,
+    _prompt,
+    _shifts,
+    _shifts,
+    _classes,
+    _threshold,
+    _screen,
+    _sections,
+    _source,
+)

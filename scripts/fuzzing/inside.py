@@ -48,13 +48,11 @@ def live(
         _settle(bench.folder, output)
         prepared = prepare(bench)
         steps = [words_of(step) for step in prepared.steps]
-        _tell(
-            telling,
-            prepared={"told": list(prepared.told), "steps": steps, "named": sorted(prepared.named)},
-        )
+        named = sorted(prepared.named)
+        _tell(telling, prepared={"told": list(prepared.told), "steps": steps, "named": named})
         os.read(go, 1)
-        raised = _Raised()
-        raised.listen()
+        raised: list[BaseException] = []
+        threading.excepthook = lambda given: raised.append(given.exc_value or given.exc_type())
         watch = Watch([str(bench.folder), *roots], PACKAGE, prepared.named, paused=True)
         watch.begin()
         for number, step in enumerate(prepared.steps):
@@ -84,31 +82,15 @@ def _settle(folder: Path, output: Path) -> None:
     # As Python sets them up for a file: what cannot be encoded is an error in one and escaped in
     # the other.
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
-    sys.stdout = io.TextIOWrapper(
-        io.FileIO(1, "w", closefd=False), "utf-8", "strict", write_through=True
-    )
-    sys.stderr = io.TextIOWrapper(
-        io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8", errors, write_through=True)
+        for number, errors in ((1, "strict"), (2, "backslashreplace"))
     )
     stacks = (output / "stacks").open("w")
     faulthandler.enable(stacks, all_threads=False)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True, chain=False)
     os.set_inheritable(stacks.fileno(), False)
     globals()["_stacks"] = stacks  # must outlive the handler
-
-
-class _Raised:
-    """The exceptions that a person would see as an internal error: raised by a command, or in a
-    thread."""
-
-    def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-
-    def listen(self) -> None:
-        threading.excepthook = lambda given: self.errors.append(given.exc_value or given.exc_type())
-
-    def clear(self) -> None:
-        self.errors.clear()
 
 
 @dataclass
@@ -120,7 +102,9 @@ class _Ended:
     report: dict[str, Any]
 
 
-def _run(step: Step, raised: _Raised, watch: Watch) -> _Ended:
+def _run(step: Step, raised: list[BaseException], watch: Watch) -> _Ended:
+    """Run a step. raised: gets exceptions that a person would see as an internal error, by a
+    command or in a thread."""
     raised.clear()
     started = _now()
     code = 0
@@ -134,9 +118,8 @@ def _run(step: Step, raised: _Raised, watch: Watch) -> _Ended:
     except BaseException as caught:
         error = caught
     watch.paused = True  # from here it is we who read and write
-    return _Ended(
-        error or next(iter(raised.errors), None), code, {"seconds": round(_now() - started, 3)}
-    )
+    seconds = round(_now() - started, 3)
+    return _Ended(error or next(iter(raised), None), code, {"seconds": seconds})
 
 
 def _now() -> float:
@@ -160,14 +143,14 @@ def _describe(ended: _Ended, step: Step, output: Path, printed: int) -> None:
         ended.report |= {"error": silent, "cause": silent}
 
 
-def _command(words: Sequence[str], raised: _Raised) -> int:
+def _command(words: Sequence[str], raised: list[BaseException]) -> int:
     """Run the command line as it is installed, and listen to its handler of unexpected errors."""
     from counterfoil.cli import main
 
     def heard(error: BaseException, shown: Any = main.show_error) -> int:
         code = shown(error)
         if not _in_words(error):
-            raised.errors.append(error)
+            raised.append(error)
         return code
 
     show, main.show_error = main.show_error, heard

@@ -128,7 +128,7 @@ class Court:
                     heard.take(json.loads(line))
                     began = self._now(process)
                     shown = False
-                    if heard.prepared is not None and not heard.begun:
+                    if "prepared" in heard.latest and not heard.begun:
                         heard.begun = True
                         self.sentry.seen()  # what the preparation opened
                         os.write(go, b"!")
@@ -157,22 +157,17 @@ class _Heard:
     """What a case told so far."""
 
     begun: bool = False
-    prepared: Mapping[str, Any] | None = None
     ended: list[Mapping[str, Any]] = field(default_factory=list)
-    outside: list[str] = field(default_factory=list)
     grown: int = 0
-    done: bool = False
-    broken: str | None = None
     waited: float = 0.0
+    latest: dict[str, Any] = field(default_factory=dict)
+    """The latest of each kind: what was prepared, what is outside, whether it is done or broken."""
 
     def take(self, message: Mapping[str, Any]) -> None:
-        self.prepared = message.get("prepared", self.prepared)
         if "ended" in message:
             self.ended.append(message["ended"])
-        self.outside = message.get("outside", self.outside)
         self.grown = max(self.grown, message.get("grown", 0))
-        self.done = message.get("done", self.done)
-        self.broken = message.get("broken", self.broken)
+        self.latest |= message
 
 
 def _verdict(
@@ -185,64 +180,48 @@ def _verdict(
     limits: Limits,
 ) -> Verdict:
     """Return the worst of what happened, with a line about it."""
-    prepared = heard.prepared or {"told": [], "steps": []}
+    prepared = heard.latest.get("prepared", {"told": [], "steps": []})
     steps = prepared["steps"]
     now = steps[min(len(heard.ended), len(steps) - 1)] if steps else ""
     slowest = max((step["seconds"] for step in heard.ended), default=0.0)
-    base = Verdict(
-        case,
-        "ok",
-        told=prepared["told"],
-        seconds=max(slowest, heard.waited),
-        grown=heard.grown,
-        step=now,
-    )
-    if heard.broken is not None or not heard.begun:
-        line = heard.broken or ("it took too long" if killed else f"its process ended ({ended})")
-        return replace(base, outcome=BROKEN, line=plain(line)[-300:], cause=plain(line)[-100:])
-    printed = _read(output / "stderr")
-    if not killed and not heard.done:
-        name = (
-            signal.Signals(os.WTERMSIG(ended)).name
-            if os.WIFSIGNALED(ended)
-            else f"exit {os.waitstatus_to_exitcode(ended)}"
+
+    def verdict(outcome: str, line: str = "", cause: str = "", step: str = now) -> Verdict:
+        seconds = max(slowest, heard.waited)
+        return Verdict(
+            case, outcome, line, cause, step, prepared["told"], seconds, grown=heard.grown
         )
-        memory = re.search(
-            r"bad_alloc|memory allocation|out of memory|cannot allocate",
-            printed[-5_000:],
-            re.IGNORECASE,
-        )
-        outcome = "memory" if memory else "crash"
-        return replace(base, outcome=outcome, line=name, cause=f"{name} {_stack(output)}")
+
+    broken = heard.latest.get("broken")
+    if broken is not None or not heard.begun:
+        line = broken or ("it took too long" if killed else f"its process ended ({ended})")
+        return verdict(BROKEN, plain(line)[-300:], plain(line)[-100:])
     if killed:
-        return replace(
-            base, outcome="hang", line=f"killed after {heard.waited:.0f} s", cause=_stack(output)
-        )
+        return verdict("hang", f"killed after {heard.waited:.0f} s", _stack(output))
+    if "done" not in heard.latest:
+        if os.WIFSIGNALED(ended):
+            name = signal.Signals(os.WTERMSIG(ended)).name
+        else:
+            name = f"exit {os.waitstatus_to_exitcode(ended)}"
+        outcome = "memory" if _NO_MEMORY.search(_read(output / "stderr")[-5_000:]) else "crash"
+        return verdict(outcome, name, f"{name} {_stack(output)}")
     for end, name in zip(heard.ended, steps, strict=False):
         if end["seconds"] > limits.seconds:
-            line = f"took {end['seconds']:.1f} s"
-            return replace(base, outcome="hang", line=line, cause=_stack(output), step=name)
-    if heard.grown > limits.mebibytes or any(end.get("memory") for end in heard.ended):
-        error = next((end for end in heard.ended if end.get("memory")), {})
+            return verdict("hang", f"took {end['seconds']:.1f} s", _stack(output), name)
+    errors = [end for end in heard.ended if end.get("memory")]
+    if heard.grown > limits.mebibytes or errors:
+        error = errors[0] if errors else {}
         line = f"{heard.grown} MiB" + (f", {error['error']}" if error else "")
-        return replace(
-            base, outcome="memory", line=line, cause=error.get("cause", "more than the limit")
-        )
+        return verdict("memory", line, error.get("cause", "more than the limit"))
     opened = [f"canary {path}" for path in seen if path not in prepared.get("named", ())]
-    if outside := [*heard.outside, *opened]:
-        return replace(
-            base,
-            outcome="read outside",
-            line=plain("; ".join(outside[:3])),
-            cause=_kind_of(outside[0]),
-        )
+    if outside := [*heard.latest.get("outside", ()), *opened]:
+        return verdict("read outside", plain("; ".join(outside[:3])), _kind_of(outside[0]))
     for end, name in zip(heard.ended, steps, strict=True):
         if "error" in end:
-            return replace(
-                base, outcome="raw exception", line=end["error"], cause=end["cause"], step=name
-            )
-    refused = any(end["code"] for end in heard.ended)
-    return replace(base, outcome="refused" if refused else "ok")
+            return verdict("raw exception", end["error"], end["cause"], name)
+    return verdict("refused" if any(end["code"] for end in heard.ended) else "ok")
+
+
+_NO_MEMORY = re.compile(r"bad_alloc|memory allocation|out of memory|cannot allocate", re.IGNORECASE)
 
 
 def _kind_of(line: str) -> str:

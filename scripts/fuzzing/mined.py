@@ -5,19 +5,29 @@ from __future__ import annotations
 
 import functools
 import json
-import random
+from random import Random
 from typing import Any
 
 import yaml
 
 from fuzzing.cases import Bench, Prepared, Step
 from fuzzing.recipes import damaged_text
-from fuzzing.trees import json_text, mutated, replace_leaves, yaml_text
-from fuzzing.values import NUMBERS, TEXTS, damaged_bytes, json_fragment, odd_value, yaml_fragment
+from fuzzing.trees import json_text, yaml_text
+from fuzzing.values import NUMBERS, TEXTS, as_bytes, json_fragment, odd_value, yaml_fragment
 
 _NOUNS = ("class", "category", "hyponyms")
 _KEYS = ("05_hard", "08_hard")
 _WIDTH = 16
+_SMALL = """
+small:
+  about: a small one
+  reference: a photo of a {noun}
+  templates: ["a photo of a {adjective} {noun} {preposition}"]
+  adjectives: [null, red]
+  prepositions: [null, on the road]
+  by_name: {sandal: {adjectives: [worn], captions: [a photo of an old sandal]}}
+list: [a photo of a sandal, a photo of a red sandal, a photo of a sandal on the road]
+"""
 _RECIPE = (
     "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label:"
     " 8}]",
@@ -36,20 +46,7 @@ def _grammars() -> dict[str, Any]:
         path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
         for path in sorted(folder.glob("*.yaml"))
     }
-    trees["small"] = {
-        "about": "a small one",
-        "reference": "a photo of a {noun}",
-        "templates": ["a photo of a {adjective} {noun} {preposition}"],
-        "adjectives": [None, "red"],
-        "prepositions": [None, "on the road"],
-        "by_name": {"sandal": {"adjectives": ["worn"], "captions": ["a photo of an old sandal"]}},
-    }
-    trees["list"] = [
-        "a photo of a sandal",
-        "a photo of a red sandal",
-        "a photo of a sandal on the road",
-    ]
-    return trees
+    return trees | yaml.safe_load(_SMALL)
 
 
 def captions(bench: Bench) -> Prepared:
@@ -61,26 +58,21 @@ def captions(bench: Bench) -> Prepared:
     draw = chance.random()
     suffix = "txt" if draw < 0.25 else "yaml"
     if suffix == "txt":
-        lines = [
-            chance.choice((chance.choice(TEXTS), "a photo of a {noun}", "# a note", "a red sandal"))
-            for _ in "12345"
-        ]
-        content = "\n".join(lines).encode("utf-8", "surrogatepass")
+        lines = []
+        for _ in range(5):
+            others = ("a photo of a {noun}", "# a note", "a red sandal")
+            lines.append(chance.choice((chance.choice(TEXTS), *others)))
+        content = as_bytes("\n".join(lines))
         bench.tell(f"lines {lines!r}")
     else:
-        tree, changes = mutated(
-            _grammars()[name], chance, yaml_fragment, chance.choice((1, 1, 2, 3))
-        )
-        bench.tell(*changes)
+        tree = bench.mutate(_grammars()[name], yaml_fragment, 1, 1, 2, 3)
         content = damaged_text(yaml_text(tree, chance), bench)
     if chance.random() < 0.2:
-        how, content = damaged_bytes(content, b"a photo of a {noun}\n", chance)
-        bench.tell(how)
-    (bench.folder / f"captions.{suffix}").write_bytes(content)
+        content = bench.damage(content, b"a photo of a {noun}\n")
+    bench.write(f"captions.{suffix}", content)
     noun = chance.choice(_NOUNS)
-    return Prepared(
-        bench.told, [Step("captions", function=lambda: _gathered(f"./captions.{suffix}", noun))]
-    )
+    source = f"./captions.{suffix}"
+    return bench.prepared(Step("captions", function=lambda: _gathered(source, noun)))
 
 
 def _gathered(source: str, noun: Any) -> None:
@@ -100,38 +92,32 @@ def vectors(bench: Bench) -> Prepared:
     """Change the header, the numbers or the bytes of a safetensors file of vectors; read it as a
     build does."""
     chance = bench.chance
-    header: Any = {
-        key: {
-            "dtype": "F32",
-            "shape": [_WIDTH],
-            "data_offsets": [4 * _WIDTH * index, 4 * _WIDTH * (index + 1)],
-        }
-        for index, key in enumerate(_KEYS)
-    }
-    data = bytearray(
-        chance.randbytes(8 * _WIDTH) if chance.random() < 0.2 else b"\0\0\x80\x3f" * 2 * _WIDTH
-    )
-    changes: list[str] = []
+    size = 4 * _WIDTH
+    header: Any = {}
+    for index, key in enumerate(_KEYS):
+        offsets = [size * index, size * (index + 1)]
+        header[key] = {"dtype": "F32", "shape": [_WIDTH], "data_offsets": offsets}
+    data = b"\0\0\x80\x3f" * 2 * _WIDTH
+    if chance.random() < 0.2:
+        data = chance.randbytes(len(data))
     draw = chance.random()
     if draw < 0.5:
         places = [(key, what) for key in _KEYS for what in ("dtype", "shape", "data_offsets")]
-        changes += replace_leaves(
-            header, chance.sample(places, chance.choice((1, 2))), lambda: _said(chance)
-        )
+        chosen = chance.sample(places, chance.choice((1, 2)))
+        bench.replace(header, chosen, lambda: _said(chance))
     elif draw < 0.8:
-        header, changes = mutated(header, chance, json_fragment, chance.choice((1, 2)))
-    bench.tell(*changes)
-    text = json_text(header, canonical=False).encode("utf-8", "surrogatepass")
-    length = chance.choice((len(text),) * 20 + (0, len(text) + 1, 2**31, 2**63, 2**64 - 1))
-    content = length.to_bytes(8, "little") + text + bytes(data)
+        header = bench.mutate(header, json_fragment, 1, 2)
+    text = as_bytes(json_text(header))
+    right = len(text)
+    length = chance.choice((*[right] * 20, 0, right + 1, 2**31, 2**63, 2**64 - 1))
+    content = length.to_bytes(8, "little") + text + data
     if chance.random() < 0.2:
-        how, content = damaged_bytes(content, json.dumps(header, default=str).encode(), chance)
-        bench.tell(how)
-    (bench.folder / "vectors.safetensors").write_bytes(content)
-    return Prepared(bench.told, [Step("embeddings", function=_read)])
+        content = bench.damage(content, json.dumps(header, default=str).encode())
+    bench.write("vectors.safetensors", content)
+    return bench.prepared(Step("embeddings", function=_read))
 
 
-def _said(chance: random.Random) -> Any:
+def _said(chance: Random) -> Any:
     numbers = [number for number in NUMBERS if isinstance(number, int) and number < 2**64]
     return chance.choice(
         (

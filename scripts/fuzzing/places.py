@@ -9,22 +9,54 @@ from contextlib import suppress
 from pathlib import Path
 
 from fuzzing.cases import Bench, Prepared
-from fuzzing.commands import NAME, on_the_dataset
-from fuzzing.templates import EDITS, PARQUET, TAR, TOKENS, copied
-from fuzzing.values import TRAPS, set_traps
+from fuzzing.commands import on_the_dataset
+from fuzzing.templates import BUILT
+from fuzzing.values import TRAPS, make_socket, set_traps
 
 _REPLACED = (
-    "fifo", "fifo", "link to a canary", "link to a canary", "link beside", "loop", "link to /dev/zero", "folder",
-    "empty", "endless", "socket", "gone", "unreadable",
-)  # fmt: skip
+    "fifo",
+    "fifo",
+    "link to a canary",
+    "link to a canary",
+    "link beside",
+    "loop",
+    "link to /dev/zero",
+    "folder",
+    "empty",
+    "endless",
+    "socket",
+    "gone",
+    "unreadable",
+)
 _HOW = (
-    *_REPLACED, "linked folder", "linked folder", "linked folder outside", "one more", "one more", "odd name",
-    "odd name", "deep", "model", "model", "private", "private",
-)  # fmt: skip
+    *_REPLACED,
+    "linked folder",
+    "linked folder",
+    "linked folder outside",
+    "one more",
+    "one more",
+    "odd name",
+    "odd name",
+    "deep",
+    "model",
+    "model",
+    "private",
+    "private",
+)
 _ODD_NAMES = (
-    b"a\nb", b"\xff\xfe", b"-rf", "日本語".encode(), b"x" * 255, b" ", b"[bold]",
-    b".hidden", b"a\\b", b"\x1b[2J", b"CON", b"%s",
-)  # fmt: skip
+    b"a\nb",
+    b"\xff\xfe",
+    b"-rf",
+    "日本語".encode(),
+    b"x" * 255,
+    b" ",
+    b"[bold]",
+    b".hidden",
+    b"a\\b",
+    b"\x1b[2J",
+    b"CON",
+    b"%s",
+)
 # More than a case may take of memory, and no more than is hashed in a second or two, which sealed
 # ones are.
 _ENDLESS = 5 << 28
@@ -42,9 +74,7 @@ _PRIVATE = (
 def place(bench: Bench) -> Prepared:
     """Replace one or two files or folders of a dataset, or put something beside them."""
     chance = bench.chance
-    directory = copied(
-        bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME
-    )
+    directory = bench.copy(chance.choice(BUILT))
     for _ in range(chance.choice((1, 1, 2))):
         change(bench, directory, chance.choice(_HOW))
     return on_the_dataset(bench, 0.5)
@@ -65,15 +95,15 @@ def change(bench: Bench, directory: Path, how: str) -> None:
     if how in _REPLACED:
         _replace(bench, path, how, canary)
         return
+    below = [parent for parent in by_folder if parent != directory]
     match how:
         case "linked folder":
-            below = [parent for parent in by_folder if parent != directory]
             moving = chance.choice(below)
             moved = bench.folder / f"moved{len(bench.told)}"
             moving.rename(moved)
             moving.symlink_to(chance.choice((moved, os.path.relpath(moved, moving.parent))))
         case "linked folder outside":
-            removed = chance.choice([parent for parent in by_folder if parent != directory])
+            removed = chance.choice(below)
             shutil.rmtree(removed)
             removed.symlink_to(bench.canaries.folder)
         case "one more":
@@ -93,9 +123,8 @@ def change(bench: Bench, directory: Path, how: str) -> None:
             traps = set_traps(bench.folder / f"traps{len(bench.told)}", bench.canaries)
             target = private / chance.choice(_PRIVATE)
             if not os.path.lexists(target):
-                target.symlink_to(
-                    traps / chance.choice(TRAPS)
-                ) if chance.random() < 0.7 else target.symlink_to(canary)
+                trapped = chance.random() < 0.7
+                target.symlink_to(traps / chance.choice(TRAPS) if trapped else canary)
             bench.tell(f"{target.name} → {target.readlink() if target.is_symlink() else ''}")
 
 
@@ -109,9 +138,8 @@ def _replace(bench: Bench, path: Path, how: str, canary: Path) -> None:
         case "fifo":
             os.mkfifo(path)
         case "link to a canary":
-            path.symlink_to(
-                canary if bench.chance.random() < 0.5 else os.path.relpath(canary, path.parent)
-            )
+            relative = os.path.relpath(canary, path.parent)
+            path.symlink_to(canary if bench.chance.random() < 0.5 else relative)
         case "link beside":
             beside = bench.folder / f"beside{len(bench.told)}"
             beside.write_bytes(content)
@@ -129,14 +157,8 @@ def _replace(bench: Bench, path: Path, how: str, canary: Path) -> None:
                 file.write(content[:1_000])
                 file.truncate(_ENDLESS)
         case "socket":
-            import socket
-
-            before = Path.cwd()
-            with socket.socket(socket.AF_UNIX) as listener:
-                os.chdir(path.parent)
-                listener.bind("s")
-                Path("s").rename(path.name)
-                os.chdir(before)
+            make_socket(path.with_name("s"))
+            path.with_name("s").rename(path)
 
 
 def _make_deep(folder: Path, depth: int) -> None:
@@ -169,9 +191,8 @@ def bring_a_model(bench: Bench, directory: Path) -> None:
     recipe = directory / "recipe.yaml"
     if recipe.is_file():
         name = f"local-dir:./{folder.relative_to(directory).as_posix()}"
-        away = chance.choice(
-            (name, name, name, f"local-dir:{bench.canaries.folder / 'model'}", str(folder))
-        )
+        outside = f"local-dir:{bench.canaries.folder / 'model'}"
+        away = chance.choice((name, name, name, outside, str(folder)))
         text = recipe.read_text().replace("- lab:lcnet_035", f"- {away}")
         recipe.write_text(text)
         bench.tell(f"evaluate.models: {away}")

@@ -11,10 +11,9 @@ from fuzzing.archives import archive
 from fuzzing.cases import Bench, Case, Prepared
 from fuzzing.documents import document, random_bytes
 from fuzzing.mined import captions, vectors
-from fuzzing.models import model
 from fuzzing.places import place
 from fuzzing.recipes import cut, override, recipe, recipe_bytes
-from fuzzing.released import generator, released
+from fuzzing.released import generator, model, released
 from fuzzing.sources import earlier, source
 from fuzzing.tables import table
 

@@ -7,20 +7,43 @@ import contextlib
 import copy
 import functools
 import os
-import random
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import yaml
 
 from fuzzing.cases import Bench, Prepared, Step, command
 from fuzzing.extremes import extreme
-from fuzzing.templates import PARQUET, TAR, TOKENS, copied
+from fuzzing.templates import PARQUET, TAR, TOKENS
 from fuzzing.trees import Path as Place
-from fuzzing.trees import at, mutated, places, replace_leaves, written, yaml_text
-from fuzzing.values import damaged_bytes, hostile_path, odd_value, set_traps, yaml_fragment
+from fuzzing.trees import at, places, written, yaml_text
+from fuzzing.values import as_bytes, odd_value, set_traps, yaml_fragment
 
+_LAYER = """
+extends: wardrobe-mini
+name: layer
+samples: {candidates: 5}
+prompts: {shifts: {red: null, blue: {prompt: "a blue {class}", caption: a photo blue}}}
+"""
+_CUT = """
+screen: {object_threshold: 0.3, shift_threshold: {value: 0.3}, keep: thresholds, keep_rejected: true}
+prompts:
+  base: {object_threshold: 0.1}
+  shifts: {in_the_snow: {threshold: 0.25}, pencil_sketch: {threshold: {percentile: 40}}}
+"""
+# A cut that is valid, at its ends.
+_ENDS = (
+    -1,
+    1,
+    0.0,
+    0.25,
+    {"value": 1},
+    {"percentile": 0},
+    {"percentile": 100},
+    {"percentile": 1e-9},
+)
 # Where a recipe names files.
 PATHS: tuple[Place, ...] = (
     ("extends",),
@@ -31,13 +54,57 @@ PATHS: tuple[Place, ...] = (
     ("screen", "model"),
     ("evaluate", "models", 0),
 )
+_FILES = (
+    "r.yaml",
+    "r.yaml",
+    "recipe.yaml",
+    "-r.yaml",
+    "[bold]r.yaml",
+    "r\n.yaml",
+    "日本語.yaml",
+    "r",
+)
 # Reading the file that a person's own recipe names here is what the keys are for.
 _NAMES_FILES = ("extends", "classes")
 _ODD_BYTES = (
-    b"\0", b"\t", b"\r", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\x85", b"\xe2\x80\xa8", b"\n---\n", b"\n...\n",
-    b"%YAML 9.9\n", b"\xef\xbb\xbf", b"\x1b[2J", b": ", b"- ", b"\n  ", b"#", b"&", b"*", b"!", b"{", b"]",
-    b"\n" * 5_000, b" " * 50_000,
-)  # fmt: skip
+    b"\0",
+    b"\t",
+    b"\r",
+    b"\xff",
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"\x85",
+    b"\xe2\x80\xa8",
+    b"\n---\n",
+    b"\n...\n",
+    b"%YAML 9.9\n",
+    b"\xef\xbb\xbf",
+    b"\x1b[2J",
+    b": ",
+    b"- ",
+    b"\n  ",
+    b"#",
+    b"&",
+    b"*",
+    b"!",
+    b"{",
+    b"]",
+    b"\n" * 5_000,
+    b" " * 50_000,
+)
+
+
+_ODD_KEYS = (
+    "",
+    ".",
+    "a.",
+    ".a",
+    "a..b",
+    "x" * 9_000,
+    ".".join("a" * 2_000),
+    "samples.",
+    "é",
+)
 
 
 @functools.cache
@@ -49,15 +116,7 @@ def bundled() -> dict[str, dict[str, Any]]:
         name: yaml.safe_load(path.read_text(encoding="utf-8"))
         for name, path in bundled_recipes().items()
     }
-    trees["layer"] = {
-        "extends": "wardrobe-mini",
-        "name": "layer",
-        "samples": {"candidates": 5},
-        "prompts": {
-            "shifts": {"red": None, "blue": {"prompt": "a blue {class}", "caption": "a photo blue"}}
-        },
-    }
-    return trees
+    return trees | {"layer": yaml.safe_load(_LAYER)}
 
 
 def mutated_recipe(tree: Any, bench: Bench, folder: Path, traps: Path | None) -> Any:
@@ -69,13 +128,10 @@ def mutated_recipe(tree: Any, bench: Bench, folder: Path, traps: Path | None) ->
         for _ in range(chance.choice((1, 1, 2, 3, 5))):
             bench.tell(extreme(tree, chance))
         return tree
-    tree, changes = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2, 3, 4)))
+    tree = bench.mutate(tree, yaml_fragment, 1, 1, 2, 3, 4)
     if chance.random() < 0.4 and isinstance(tree, dict):
         chosen = chance.sample(PATHS, chance.choice((1, 1, 2)))
-        changes += replace_leaves(
-            tree, chosen, lambda: hostile_path(chance, bench.canaries, folder, traps)
-        )
-    bench.tell(*changes)
+        bench.replace(tree, chosen, lambda: bench.hostile_path(folder, traps))
     return tree
 
 
@@ -86,32 +142,17 @@ def recipe(bench: Bench) -> Prepared:
     name = chance.choice(sorted(bundled()))
     bench.tell(name)
     tree = mutated_recipe(bundled()[name], bench, bench.folder, traps)
-    file = chance.choice(
-        (
-            "r.yaml",
-            "r.yaml",
-            "recipe.yaml",
-            "-r.yaml",
-            "[bold]r.yaml",
-            "r\n.yaml",
-            "日本語.yaml",
-            "r",
-        )
-    )
-    content = damaged_text(yaml_text(tree, chance), bench)
-    (bench.folder / file).write_bytes(content)
+    file = chance.choice(_FILES)
+    bench.write(file, damaged_text(yaml_text(tree, chance), bench))
     source = f"./{file}"
-    return Prepared(
-        bench.told,
-        [Step("load, plan, dump", function=lambda: _round_trip(source)), *_shown(source, chance)],
-        named_by(tree, bench.folder),
-    )
+    named = named_by(tree, bench.folder)
+    return bench.prepared(_round_trip(source), command(*_shown(source, chance)), named=named)
 
 
 def damaged_text(text: str, bench: Bench) -> bytes:
     """Return the text as bytes, seldom with something that no YAML file has."""
     chance = bench.chance
-    content = text.encode("utf-8", "surrogatepass")
+    content = as_bytes(text)
     if chance.random() >= 0.08:
         return content
     position = chance.randrange(len(content) + 1)
@@ -123,17 +164,20 @@ def damaged_text(text: str, bench: Bench) -> bytes:
     return content[:position] + odd + content[position:]
 
 
-def _shown(source: str, chance: random.Random) -> list[Step]:
-    rate = (
-        ("--rate", chance.choice(("1", "0.000001", "1e300", "inf", "nan", "-1")))
-        if chance.random() < 0.2
-        else ()
-    )
+def _shown(source: str, chance: Random) -> tuple[str, ...]:
+    """Return the words of a command that shows or checks a recipe."""
+    rate: tuple[str, ...] = ()
+    if chance.random() < 0.2:
+        rate = ("--rate", chance.choice(("1", "0.000001", "1e300", "inf", "nan", "-1")))
     json = ("--json",) if chance.random() < 0.3 else ()
-    return [command(*chance.choice((("show", source, *json), ("check", source, *json, *rate))))]
+    return chance.choice((("show", source, *json), ("check", source, *json, *rate)))
 
 
-def _round_trip(source: str, overrides: tuple[str, ...] = ()) -> None:
+def _round_trip(source: str, *overrides: str) -> Step:
+    return Step("load, plan, dump", function=lambda: _check_round_trip(source, overrides))
+
+
+def _check_round_trip(source: str, overrides: tuple[str, ...]) -> None:
     """Plan, estimate and write a recipe that loads, and check that its portable text is the same
     recipe."""
     from counterfoil.plan.estimate import estimate
@@ -182,15 +226,9 @@ def override(bench: Bench) -> Prepared:
     words = [word for option in options for word in ("--set", option)]
     named = frozenset().union(*(_named_by_option(option, bench.folder) for option in options))
     source = chance.choice((name, name, name, str(odd_value(chance))[:5_000].replace("\0", "")))
-    lines = [(*step.words, *words) for step in _shown(source, chance)]
-    return Prepared(
-        bench.told,
-        [
-            Step("load, plan, dump", function=lambda: _round_trip(name, tuple(options))),
-            *(command(*line) for line in lines),
-        ],
-        named | named_by({"extends": source}, bench.folder),
-    )
+    shown = command(*_shown(source, chance), *words)
+    named |= named_by({"extends": source}, bench.folder)
+    return bench.prepared(_round_trip(name, *options), shown, named=named)
 
 
 def _option(tree: Any, bench: Bench, traps: Path) -> str:
@@ -198,7 +236,7 @@ def _option(tree: Any, bench: Bench, traps: Path) -> str:
     path = chance.choice([leaf for leaf in places(tree) if len(leaf) <= 4])
     if chance.random() < 0.3:
         path = chance.choice(PATHS)
-        value = hostile_path(chance, bench.canaries, bench.folder, traps)
+        value = bench.hostile_path(traps=traps)
         path = tuple(part for part in path if isinstance(part, str))
     elif chance.random() < 0.3:
         value = yaml_fragment(chance)
@@ -206,29 +244,16 @@ def _option(tree: Any, bench: Bench, traps: Path) -> str:
         value = odd_value(chance)
     key = ".".join(map(str, path))
     if chance.random() < 0.1:
-        key = chance.choice(
-            (
-                "",
-                ".",
-                "a.",
-                ".a",
-                "a..b",
-                "x" * 9_000,
-                ".".join("a" * 2_000),
-                "samples.",
-                "é",
-                str(path),
-            )
-        )
-    text = written(
-        value,
-        lambda leaf: yaml.safe_dump(leaf, default_flow_style=True, width=1_000_000).removesuffix(
-            "...\n"
-        ),
-    )
+        key = chance.choice((*_ODD_KEYS, str(path)))
+    text = written(value, _flow)
     equals = "" if chance.random() < 0.03 else "="
     # An argument of a command holds no NUL and is at most 128 kB.
     return f"{key}{equals}{text.strip()}".replace("\0", "")[:120_000]
+
+
+def _flow(leaf: Any) -> str:
+    text = yaml.safe_dump(leaf, default_flow_style=True, width=1_000_000)
+    return text.removesuffix("...\n")
 
 
 def _named_by_option(option: str, folder: Path) -> frozenset[str]:
@@ -247,69 +272,34 @@ def _named_by_option(option: str, folder: Path) -> frozenset[str]:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError):
         return frozenset()
-    return named_by({key.rpartition(".")[2]: value}, folder)
+    return named_by({name: value}, folder)
 
 
 def cut(bench: Bench) -> Prepared:
     """Cut a dataset as it was built by a file with changes."""
     chance = bench.chance
-    directory = copied(
-        bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / "dataset"
-    )
-    tree: Any = {
-        "screen": {
-            "object_threshold": 0.3,
-            "shift_threshold": {"value": 0.3},
-            "keep": "thresholds",
-            "keep_rejected": True,
-        },
-        "prompts": {
-            "base": {"object_threshold": 0.1},
-            "shifts": {
-                "in_the_snow": {"threshold": 0.25},
-                "pencil_sketch": {"threshold": {"percentile": 40}},
-            },
-        },
-    }
+    directory = bench.copy(chance.choice((PARQUET, TAR, TOKENS)))
+    tree = yaml.safe_load(_CUT)
     for key in ("screen", "prompts"):
         if chance.random() < 0.4:
             del tree[key]
     tree = tree or {"screen": {"shift_threshold": 0.3}}
-    if chance.random() < 0.5:  # a cut that is one, at its ends
-        ends = (
-            -1,
-            1,
-            0.0,
-            0.25,
-            {"value": 1},
-            {"percentile": 0},
-            {"percentile": 100},
-            {"percentile": 1e-9},
-        )
-        chosen = [path for path in places(tree) if str(path[-1]).endswith("threshold")]
-        changes = replace_leaves(
-            tree, chance.sample(chosen, min(2, len(chosen))), lambda: chance.choice(ends)
-        )
+    if chance.random() < 0.5:
+        thresholds = [path for path in places(tree) if str(path[-1]).endswith("threshold")]
+        chosen = chance.sample(thresholds, min(2, len(thresholds)))
+        bench.replace(tree, chosen, lambda: chance.choice(_ENDS))
     else:
-        tree, changes = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2)))
-    bench.tell(*changes)
-    (bench.folder / "cut.yaml").write_bytes(damaged_text(yaml_text(tree, chance), bench))
+        tree = bench.mutate(tree, yaml_fragment, 1, 1, 2)
+    bench.write("cut.yaml", damaged_text(yaml_text(tree, chance), bench))
     out = ("--out", "recut") if chance.random() < 0.3 else ("--in-place", "--yes")
-    return Prepared(
-        bench.told,
-        [command("calibrate", directory.name, "--apply", "cut.yaml", "--device", "cpu", *out)],
-    )
+    words = ("calibrate", directory.name, "--apply", "cut.yaml", "--device", "cpu", *out)
+    return bench.prepared(command(*words))
 
 
 def recipe_bytes(bench: Bench) -> Prepared:
     """Damage the bytes of a recipe's file, and give its path."""
     chance = bench.chance
     texts = [yaml.safe_dump(tree).encode() for tree in bundled().values()]
-    how, content = damaged_bytes(chance.choice(texts), chance.choice(texts), chance)
-    bench.tell(f"r.yaml: {how}")
-    (bench.folder / "r.yaml").write_bytes(content)
-    steps = [
-        Step("load, plan, dump", function=lambda: _round_trip("./r.yaml")),
-        command("check", "./r.yaml"),
-    ]
-    return Prepared(bench.told, steps)
+    content = bench.damage(chance.choice(texts), chance.choice(texts), "r.yaml: ")
+    bench.write("r.yaml", content)
+    return bench.prepared(_round_trip("./r.yaml"), command("check", "./r.yaml"))

@@ -21,12 +21,10 @@ _VERSIONS = ("timm", "pyarrow", "pillow", "pyyaml", "pydantic", "typer")
 def table(verdicts: Sequence[Verdict]) -> list[str]:
     """Return kinds × outcomes, with the slowest case and the greatest memory of each, as
     Markdown."""
-    columns = [*GOOD, *BAD] + (
-        [BROKEN] if any(verdict.outcome == BROKEN for verdict in verdicts) else []
-    )
-    of_kind = {
-        name: [verdict for verdict in verdicts if verdict.case.kind == name] for name in KINDS
-    }
+    columns = [*GOOD, *BAD]
+    if any(verdict.outcome == BROKEN for verdict in verdicts):
+        columns.append(BROKEN)
+    of_kind = {name: [v for v in verdicts if v.case.kind == name] for name in KINDS}
     of_kind = {name: cases for name, cases in of_kind.items() if cases}
     if len(of_kind) > 1:
         of_kind["all"] = list(verdicts)
@@ -34,14 +32,9 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
     for name, cases in of_kind.items():
         counts = Counter(verdict.outcome for verdict in cases)
         slowest = max(cases, key=lambda verdict: verdict.seconds)
+        most = max(verdict.grown for verdict in cases)
         cells = [name, f"{len(cases):,}", *(f"{counts[column]:,}" for column in columns)]
-        rows.append(
-            [
-                *cells,
-                f"{slowest.seconds:.1f} s ({slowest.case})",
-                f"{max(verdict.grown for verdict in cases):,} MiB",
-            ]
-        )
+        rows.append([*cells, f"{slowest.seconds:.1f} s ({slowest.case})", f"{most:,} MiB"])
     return results_page.table(["kind", "cases", *columns, "slowest", "most memory"], rows)
 
 
@@ -57,10 +50,8 @@ def by_cause(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verdict]]
     for verdict in verdicts:
         if verdict.bad:
             groups.setdefault((verdict.outcome, verdict.cause), []).append(verdict)
-    return sorted(
-        ((*key, cases) for key, cases in groups.items()),
-        key=lambda group: (-len(group[2]), group[:2]),
-    )
+    causes = [(*key, cases) for key, cases in groups.items()]
+    return sorted(causes, key=lambda group: (-len(group[2]), group[:2]))
 
 
 def write(verdicts: Sequence[Verdict], command: str, limits: Limits, path: Path = RESULTS) -> None:
@@ -73,12 +64,8 @@ def write(verdicts: Sequence[Verdict], command: str, limits: Limits, path: Path 
         " refused.",
     ]
     kinds = {verdict.case.kind for verdict in verdicts}
-    lines = [
-        *table(verdicts),
-        "",
-        *(f"- `{name}`: {kind.what}." for name, kind in KINDS.items() if name in kinds),
-        "",
-    ]
+    about = [f"- `{name}`: {kind.what}." for name, kind in KINDS.items() if name in kinds]
+    lines = [*table(verdicts), "", *about, ""]
     causes = by_cause(verdicts)
     if causes:
         lines += [f"Bad cases ({sum(len(cases) for *_, cases in causes):,}) by cause:", ""]
@@ -92,12 +79,6 @@ def write(verdicts: Sequence[Verdict], command: str, limits: Limits, path: Path 
             " not see."
         ]
     read_by = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
-    results_page.write(
-        path,
-        "fuzz",
-        "Strangers' files",
-        opening,
-        {"cases": lines},
-        ["cases"],
-        {"cases": f"files read by {read_by}"},
-    )
+    measured_in = {"cases": f"files read by {read_by}"}
+    tables = {"cases": lines}
+    results_page.write(path, "fuzz", "Strangers' files", opening, tables, ["cases"], measured_in)

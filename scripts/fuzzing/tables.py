@@ -4,17 +4,20 @@ images."""
 from __future__ import annotations
 
 import io
-import json
-import random
-from collections.abc import Callable
+import math
+from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from fuzzing.cases import Bench, Prepared
-from fuzzing.commands import NAME, on_the_dataset
+from fuzzing.commands import on_the_dataset
 from fuzzing.pictures import odd_picture
-from fuzzing.templates import EDITS, PARQUET, TOKENS, copied
+from fuzzing.templates import EDITS, PARQUET, TOKENS
 from fuzzing.values import odd_value
+
+Changed = tuple[str, Any]
+"""What was changed, in words, and what it became."""
 
 _NUMBERS = (
     "object_score",
@@ -29,12 +32,34 @@ _NUMBERS = (
 )
 _HUGE_ROWS = 3_000_000
 _NUMBER_TYPES = (
-    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
-)  # fmt: skip
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+)
 _NESTED: tuple[Any, ...] = (
-    [1], ["a"], [[1.0]], [], [None], {"a": 1}, {"a": [1]}, {"a": {"b": "c"}}, [{"a": 1}], [1.0] * 4, [1e308] * 4, b"a",
-    [True] * 4, [10**18] * 4,
-)  # fmt: skip
+    [1],
+    ["a"],
+    [[1.0]],
+    [],
+    [None],
+    {"a": 1},
+    {"a": [1]},
+    {"a": {"b": "c"}},
+    [{"a": 1}],
+    [1.0] * 4,
+    [1e308] * 4,
+    b"a",
+    [True] * 4,
+    [10**18] * 4,
+)
 # A row group each, or thousands of columns of them, takes minutes to write.
 _MANY_ROWS = 10_000
 
@@ -42,15 +67,11 @@ _MANY_ROWS = 10_000
 def table(bench: Bench) -> Prepared:
     """Make one or two changes to one or two shards."""
     chance = bench.chance
-    directory = copied(
-        bench.templates, chance.choice((PARQUET, TOKENS, EDITS)), bench.folder / NAME
-    )
+    directory = bench.copy(chance.choice((PARQUET, TOKENS, EDITS)))
     shards = sorted(directory.rglob("*.parquet"))
     for _ in range(chance.choice((1, 1, 2))):
         what = chance.choice(("data", "data", "candidates"))
-        path = chance.choice(
-            [shard for shard in shards if shard.relative_to(directory).parts[0] == what]
-        )
+        path = chance.choice([shard for shard in shards if shard.is_relative_to(directory / what)])
         bench.tell(f"{path.relative_to(directory).as_posix()}:")
         rewrite(path, bench)
     return on_the_dataset(bench, 0.75)
@@ -70,15 +91,10 @@ def rewrite(path: Path, bench: Bench) -> None:
     for _ in range(bench.chance.choice((1, 1, 2))):
         change = bench.chance.choice(
             (
-                _values,
-                _values,
-                _values,
-                _images,
-                _images,
-                _columns,
-                _columns,
-                _types,
-                _types,
+                *[_values] * 3,
+                *[_images] * 2,
+                *[_columns] * 2,
+                *[_types] * 2,
                 _odd,
                 change_rows,
                 _metadata,
@@ -86,19 +102,18 @@ def rewrite(path: Path, bench: Bench) -> None:
         )
         try:
             words, rows = change(rows, bench)
-        except (
-            pa.ArrowException,
-            ValueError,
-            TypeError,
-            OverflowError,
-            IndexError,
-            KeyError,
-            NotImplementedError,
-        ):
+        except (*_cannot_hold(), IndexError, KeyError, NotImplementedError):
             words = f"{change.__name__} does not go"  # Arrow cannot hold it either
         bench.tell(words)
     if content := written(rows, bench):
         path.write_bytes(content)
+
+
+def _cannot_hold() -> tuple[type[Exception], ...]:
+    """Return what Arrow raises for values that no column can hold."""
+    import pyarrow as pa
+
+    return pa.ArrowException, TypeError, ValueError, OverflowError
 
 
 def written(rows: Any, bench: Bench) -> bytes:
@@ -123,7 +138,7 @@ def written(rows: Any, bench: Bench) -> bytes:
     return file.getvalue()
 
 
-def odd_array(chance: random.Random, rows: int) -> tuple[str, Any]:
+def odd_array(chance: Random, rows: int) -> Changed:
     """Return a column that few readers expect, with what it is: ends of a type, nested values, or a
     text for all."""
     import numpy as np
@@ -143,48 +158,41 @@ def odd_array(chance: random.Random, rows: int) -> tuple[str, Any]:
             return f"nested {value!r}", pa.array([value] * rows)
         case "repeated":
             text = chance.choice(("x", "é")) * chance.choice((9_999, 10_001, 1 << 16, 1 << 20))
-            return f"a text of {len(text):,} in all rows", pa.DictionaryArray.from_arrays(
-                pa.array(np.zeros(rows, np.int32)), pa.array([text])
-            )
+            places = pa.array(np.zeros(rows, np.int32))
+            array = pa.DictionaryArray.from_arrays(places, pa.array([text]))
+            return f"a text of {len(text):,} in all rows", array
         case "decimal":
             return how, pa.array([chance.choice((10**37, -1, 0))] * rows, pa.decimal128(38))
-    return how, pa.nulls(
-        rows, chance.choice((pa.null(), pa.string(), pa.float64(), pa.list_(pa.float64())))
-    )
+    kinds = (pa.null(), pa.string(), pa.float64(), pa.list_(pa.float64()))
+    return how, pa.nulls(rows, chance.choice(kinds))
 
 
-def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _values(rows: Any, bench: Bench) -> Changed:
     """Put odd values into some cells of one column, or all."""
     import pyarrow as pa
 
     chance = bench.chance
-    column = chance.choice(
-        [*rows.column_names, *(name for name in _NUMBERS if name in rows.column_names)]
-    )
+    names = rows.column_names
+    column = chance.choice([*names, *(name for name in _NUMBERS if name in names)])
     if column == "image":
         return _images(rows, bench)
     values = rows.column(column).to_pylist()
-    numeric = pa.types.is_floating(rows.schema.field(column).type)
-    odd = (
-        chance.choice((float("nan"), float("inf"), -float("inf"), None, 1e30, 0.0, -1.0, 2.0))
-        if numeric
-        else odd_value(chance)
-    )
-    everywhere = chance.random() < 0.4
-    for index in range(len(values)):
-        if everywhere or index == 0:
-            values[index] = odd
     kind = rows.schema.field(column).type
+    if pa.types.is_floating(kind):
+        odd = chance.choice((math.nan, math.inf, -math.inf, None, 1e30, 0.0, -1.0, 2.0))
+    else:
+        odd = odd_value(chance)
+    count = len(values) if chance.random() < 0.4 else min(1, len(values))
+    values[:count] = [odd] * count
     try:
         array = pa.array(values, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        array = pa.array(
-            [None if value is None else str(value)[:10_000] for value in values], pa.string()
-        )
+    except _cannot_hold():
+        texts = [None if value is None else str(value)[:10_000] for value in values]
+        array = pa.array(texts, pa.string())
     return f"{column} ← {str(odd)[:50]!r}", _with(rows, column, array)
 
 
-def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _images(rows: Any, bench: Bench) -> Changed:
     """Replace images by others, or by what is not an image."""
     import pyarrow as pa
 
@@ -192,53 +200,35 @@ def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
     if "image" not in rows.column_names:
         return _types(rows, bench)
     images = rows.column("image").to_pylist()
-    how = chance.choice(
-        (
-            "picture",
-            "picture",
-            "picture",
-            "picture",
-            "null",
-            "no bytes",
-            "path",
-            "number",
-            "text",
-            "list",
-            "flat",
-            "empty struct",
-        )
-    )
-    if how == "picture":
-        how, content = odd_picture(chance, bench.shared)
-        images = [{**images[0], "bytes": content}, *images[1:]] if chance.random() < 0.6 else [
-            {**image, "bytes": content} for image in images
-        ]  # fmt: skip
-        return f"image ← {how}", _with(
-            rows, "image", pa.array(images, rows.schema.field("image").type)
-        )
-    if how in ("null", "no bytes", "path"):
-        canary = str(bench.canaries.paths()[3])
-        cell = {
-            "null": None,
-            "no bytes": {"bytes": None, "path": "a.png"},
-            "path": {"bytes": None, "path": canary},
-        }[how]
-        return f"image ← {how}", _with(
-            rows, "image", pa.array([cell] * len(images), rows.schema.field("image").type)
-        )
-    values: Callable[[int], Any] = {
-        "number": lambda index: index,
-        "text": lambda index: f"image {index}",
-        "list": lambda index: [index],
-        "flat": lambda index: images[index]["bytes"],
-        "empty struct": lambda index: {"other": index},
-    }[how]
-    return f"image ← {how}", _with(
-        rows, "image", pa.array([values(index) for index in range(len(images))])
-    )
+    kind = rows.schema.field("image").type
+    others = ("null", "no bytes", "path", "number", "text", "list", "flat", "empty struct")
+    how = chance.choice((*["picture"] * 4, *others))
+    match how:
+        case "picture":
+            how, content = odd_picture(chance, bench.shared)
+            for index in range(1 if chance.random() < 0.6 else len(images)):
+                images[index] = {**images[index], "bytes": content}
+            array = pa.array(images, kind)
+        case "null":
+            array = pa.nulls(len(images), kind)
+        case "no bytes" | "path":
+            canary = str(bench.canaries.paths()[3])
+            path = canary if how == "path" else "a.png"
+            array = pa.array([{"bytes": None, "path": path}] * len(images), kind)
+        case "number":
+            array = pa.array(range(len(images)))
+        case "text":
+            array = pa.array([f"image {index}" for index in range(len(images))])
+        case "list":
+            array = pa.array([[index] for index in range(len(images))])
+        case "flat":
+            array = pa.array([image["bytes"] for image in images])
+        case _:
+            array = pa.array([{"other": index} for index in range(len(images))])
+    return f"image ← {how}", _with(rows, "image", array)
 
 
-def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _columns(rows: Any, bench: Bench) -> Changed:
     """Remove, add, rename, double or move a column."""
     import pyarrow as pa
 
@@ -249,9 +239,8 @@ def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
         case "drop":
             return f"without {names[index]}", rows.drop_columns([names[index]])
         case "add":
-            return "one more", rows.append_column(
-                str(odd_value(chance))[:300] or "x", pa.array([1] * rows.num_rows)
-            )
+            name = str(odd_value(chance))[:300] or "x"
+            return "one more", rows.append_column(name, pa.array([1] * rows.num_rows))
         case "rename":
             names[index] = str(odd_value(chance))[:300]
             return f"{names[index]!r} renamed", rows.rename_columns(names)
@@ -268,48 +257,53 @@ def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
     return "2,000 more columns", rows
 
 
-def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _types(rows: Any, bench: Bench) -> Changed:
     """Give a column another type."""
     import pyarrow as pa
 
     chance = bench.chance
     column = chance.choice([name for name in rows.column_names if name != "image"])
     plain = (
-        pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.int64(), pa.uint64(), pa.float16(), pa.float64(),
-        pa.bool_(), pa.null(), pa.date32(), pa.timestamp("ns"), pa.decimal128(38, 2),
-    )  # fmt: skip
+        pa.string(),
+        pa.large_string(),
+        pa.binary(),
+        pa.int8(),
+        pa.int64(),
+        pa.uint64(),
+        pa.float16(),
+        pa.float64(),
+        pa.bool_(),
+        pa.null(),
+        pa.date32(),
+        pa.timestamp("ns"),
+        pa.decimal128(38, 2),
+    )
     nested = (
-        pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.dictionary(pa.int32(), pa.string()),
+        pa.list_(pa.int64()),
+        pa.struct([("a", pa.int64())]),
+        pa.dictionary(pa.int32(), pa.string()),
         pa.map_(pa.string(), pa.int64()),
-    )  # fmt: skip
+    )
     kind = chance.choice((*plain, *nested))
     values = rows.column(column).to_pylist()
-    for convert in (
-        lambda value: value,
-        str,
-        lambda value: [1],
-        lambda value: {"a": 1},
-        lambda value: [("a", 1)],
-        lambda value: 1,
-        lambda value: None,
-    ):
+    constants = ([value] * len(values) for value in ([1], {"a": 1}, [("a", 1)], 1, None))
+    for converted in chain([values, map(str, values)], constants):
         try:
-            return f"{column} as {kind}", _with(
-                rows, column, pa.array([convert(value) for value in values], kind)
-            )
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            array = pa.array(converted, kind)
+        except _cannot_hold():
             continue
+        return f"{column} as {kind}", _with(rows, column, array)
     return f"{column} stays", rows
 
 
-def _odd(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _odd(rows: Any, bench: Bench) -> Changed:
     """Replace any column by an odd one."""
     column = bench.chance.choice(rows.column_names)
     what, array = odd_array(bench.chance, rows.num_rows)
     return f"{column} ← {what}", _with(rows, column, array)
 
 
-def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:
+def change_rows(rows: Any, bench: Bench) -> Changed:
     """Remove all or some rows, add some, repeat them, or reorder them."""
     import pyarrow as pa
 
@@ -328,28 +322,21 @@ def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:
             return "in another order", rows.take(list(range(count))[::-1])
         case "many":
             return "2,000 rows", rows.take([0] * 2_000)
-    if "image" in rows.column_names:
+    names = rows.column_names
+    if "image" in names or len(names) > 100:
         return "no row", rows.slice(0, 0)
-    if len(rows.column_names) > 100:
-        return "no row", rows.slice(0, 0)
-    first = rows.slice(0, 1).drop_columns(
-        [name for name in ("embedding",) if name in rows.column_names]
-    )
-    return f"{_HUGE_ROWS:,} equal rows", pa.table(
-        {name: pa.repeat(first.column(name)[0], _HUGE_ROWS) for name in first.column_names}
-    )
+    first = {name: rows.column(name)[0] for name in names if name != "embedding"}
+    repeated = {name: pa.repeat(value, _HUGE_ROWS) for name, value in first.items()}
+    return f"{_HUGE_ROWS:,} equal rows", pa.table(repeated)
 
 
-def _metadata(rows: Any, bench: Bench) -> tuple[str, Any]:
+def _metadata(rows: Any, bench: Bench) -> Changed:
     """Change what `datasets` and Arrow say of the columns in the file's footer."""
     chance = bench.chance
-    images = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}}).encode()
-    labels = json.dumps(
-        {"info": {"features": {"label": {"names": ["x"], "_type": "ClassLabel"}}}}
-    ).encode()
-    content = chance.choice(
-        (b"{", b"null", b"[" * 50_000, b"\xff", images, labels, b"x" * 2_000_000)
-    )
+    images = b'{"info": {"features": {"image": {"_type": "Image"}}}}'
+    labels = b'{"info": {"features": {"label": {"names": ["x"], "_type": "ClassLabel"}}}}'
+    contents = (b"{", b"null", b"[" * 50_000, b"\xff", images, labels, b"x" * 2_000_000)
+    content = chance.choice(contents)
     key = chance.choice((b"huggingface", b"pandas", b"ARROW:schema", b""))
     return f"metadata {key!r}", rows.replace_schema_metadata({key: content})
 

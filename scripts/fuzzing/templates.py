@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzzing.trees import json_text
+from fuzzing.values import as_bytes
 
 ROWS = "rows.csv"
 
@@ -37,7 +38,9 @@ _RECIPE = (
     f"evaluate.models=['{CLASSIFIER}']",
     "publish.repo=someone/garments",
 )
-ALL = PARQUET, TAR, TOKENS, EDITS, EARLIER = "parquet", "tar", "tokens", "edits", "earlier"
+BUILT = PARQUET, TAR, TOKENS, EDITS = "parquet", "tar", "tokens", "edits"
+EARLIER = "earlier"
+ALL = (*BUILT, EARLIER)
 
 
 def build_templates(folder: Path) -> dict[str, Path]:
@@ -96,10 +99,8 @@ def _vectors(folder: Path) -> Path:
     words = load_pipeline("lab:sd", dtype="float32").text_encoder.get_input_embeddings().weight
     folder.mkdir()
     for class_id, row in zip(CLASSES, (5, 11), strict=True):
-        save_file(
-            {f"<class-{class_id}>": words[[row]].detach().clone()},
-            folder / f"{class_id}.safetensors",
-        )
+        token = {f"<class-{class_id}>": words[[row]].detach().clone()}
+        save_file(token, folder / f"{class_id}.safetensors")
     return folder
 
 
@@ -141,9 +142,8 @@ def sealed(directory: Path) -> None:
     """Let receipts, the lock and the manifest say of the files what they are now, as far as they
     can still be read."""
     hashes = _relocked(directory)
-    for path in (
-        sorted((directory / "receipts").glob("*.json")) if (directory / "receipts").is_dir() else ()
-    ):
+    receipts = directory / "receipts"
+    for path in sorted(receipts.glob("*.json")) if receipts.is_dir() else ():
         receipt = _document(path)
         if not isinstance(receipt, dict):
             continue
@@ -155,11 +155,13 @@ def sealed(directory: Path) -> None:
             if entry is not None:
                 file |= entry
         _write(path, receipt)
-    if (directory / "manifest.json").is_symlink() or _is_regular(directory / "manifest.json"):
+    manifest = directory / "manifest.json"
+    if manifest.is_symlink() or _is_regular(manifest):
         entries = [{"path": path, **entry} for path, entry in _files(directory)]
-        digest = hashlib.sha256(_canonical(entries).encode("utf-8", "surrogatepass")).hexdigest()
+        canonical = json.dumps(entries, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        digest = hashlib.sha256(as_bytes(canonical)).hexdigest()
         with contextlib.suppress(OSError):
-            _write(directory / "manifest.json", {"version": 1, "files": entries, "sha256": digest})
+            _write(manifest, {"version": 1, "files": entries, "sha256": digest})
 
 
 def _relocked(directory: Path) -> dict[str, str] | None:
@@ -170,6 +172,7 @@ def _relocked(directory: Path) -> dict[str, str] | None:
     from counterfoil.generate.screen.thresholds import Thresholds
     from counterfoil.recipe import load_own_recipe
 
+    damage = (CounterfoilError, OSError, ValueError, KeyError, TypeError, AttributeError)
     lock = _document(directory / "lock.json")
     recipe = directory / "recipe.yaml"
     if not isinstance(lock, dict) or not _is_regular(recipe) or recipe.stat().st_size > 20_000:
@@ -184,23 +187,12 @@ def _relocked(directory: Path) -> dict[str, str] | None:
             inputs["tokens"][class_id] = entry["sha256"] if entry else ""
         if isinstance(inputs.get("edited"), dict) and (rows := _entry(directory, ROWS)) is not None:
             inputs["edited"]["sha256"] = rows["sha256"]
-        with contextlib.suppress(
-            CounterfoilError, OSError, ValueError, KeyError, TypeError, AttributeError
-        ):
-            if _is_regular(directory / "thresholds.json"):
-                inputs["thresholds"] = Thresholds.read(
-                    (directory / "thresholds.json").read_bytes()
-                ).pin()
+        with contextlib.suppress(*damage):
+            thresholds = directory / "thresholds.json"
+            if _is_regular(thresholds):
+                inputs["thresholds"] = Thresholds.read(thresholds.read_bytes()).pin()
         lock["hashes"] = {name: sha256_json(lock[name]) for name in ("plan", "screen", "inputs")}
-    except (
-        CounterfoilError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ):
+    except (*damage, RecursionError):
         return None
     _write(directory / "lock.json", lock)
     return lock["hashes"]
@@ -208,23 +200,15 @@ def _relocked(directory: Path) -> dict[str, str] | None:
 
 def _document(path: Path) -> Any:
     """Read a small JSON document; return None if it does not exist."""
-    try:
-        return (
-            json.loads(path.read_bytes())
-            if _is_regular(path) and path.stat().st_size < 1_000_000
-            else None
-        )
-    except (OSError, ValueError, RecursionError):
-        return None
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        if _is_regular(path) and path.stat().st_size < 1_000_000:
+            return json.loads(path.read_bytes())
+    return None
 
 
 def _write(path: Path, document: Any) -> None:
     with contextlib.suppress(RecursionError, ValueError):
-        path.write_bytes(json_text(document, canonical=True).encode("utf-8", "surrogatepass"))
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        path.write_bytes(as_bytes(json_text(document, canonical=True)))
 
 
 def _is_regular(path: Path) -> bool:
@@ -267,8 +251,3 @@ def _files(directory: Path) -> list[tuple[str, Mapping[str, Any]]]:
             if entry is not None:
                 entries.append((path, entry))
     return sorted(entries, key=lambda pair: pair[0])
-
-
-def copied(templates: Mapping[str, Path], name: str, out: Path) -> Path:
-    """Return a copy that a case may damage."""
-    return Path(shutil.copytree(templates[name], out))

@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import random
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Any
 
 from fuzzing.values import Fragment, marker, odd_value
 
 Path = tuple[Any, ...]
-FragmentOf = Callable[[random.Random], Fragment]
+FragmentOf = Callable[[Random], Fragment]
 
 
 # Changes nest values far deeper; no path has to lead there.
@@ -24,13 +24,11 @@ def places(tree: Any, path: Path = ()) -> Iterator[Path]:
     """Yield the path of every value below the root, down to the depth that is of use."""
     if len(path) == _DEEPEST:
         return
-    items = (
-        tree.items()
-        if isinstance(tree, dict)
-        else enumerate(tree)
-        if isinstance(tree, list)
-        else ()
-    )
+    items: Any = ()
+    if isinstance(tree, dict):
+        items = tree.items()
+    elif isinstance(tree, list):
+        items = enumerate(tree)
     for key, value in items:
         yield (*path, key)
         yield from places(value, (*path, key))
@@ -46,9 +44,7 @@ def put(tree: Any, path: Path, value: Any) -> None:
     at(tree, path[:-1])[path[-1]] = value
 
 
-def mutated(
-    tree: Any, chance: random.Random, fragment: FragmentOf, times: int
-) -> tuple[Any, list[str]]:
+def mutated(tree: Any, chance: Random, fragment: FragmentOf, times: int) -> tuple[Any, list[str]]:
     """Return a copy with `times` changes, and each change in words. The root may be replaced
     too."""
     tree = copy.deepcopy(tree)
@@ -62,7 +58,7 @@ def mutated(
     return tree, changes
 
 
-def _place(tree: Any, chance: random.Random) -> Path:
+def _place(tree: Any, chance: Random) -> Path:
     """Return a path; each level is drawn evenly, so that a long list does not draw all."""
     path: Path = ()
     while True:
@@ -74,7 +70,7 @@ def _place(tree: Any, chance: random.Random) -> Path:
             return path
 
 
-def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
+def _change(tree: Any, chance: Random, fragment: FragmentOf) -> str:
     path = _place(tree, chance)
     name = ".".join(str(part)[:40] for part in path)
     holder = at(tree, path[:-1])
@@ -113,9 +109,8 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
                 put(tree, path, value)
                 return f"{name} ↔ {'.'.join(map(str, second))[:60]}"
         case "wrap":
-            holder[key] = chance.choice(
-                ([old], {"a": old}, [old, copy.deepcopy(old)], {str(key): old})
-            )
+            wrapped = ([old], {"a": old}, [old, copy.deepcopy(old)], {str(key): old})
+            holder[key] = chance.choice(wrapped)
             return f"{name} wrapped"
         case "many" if isinstance(old, list) and old:
             # Copies: a value in two places could come to hold itself.
@@ -125,7 +120,7 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
     return f"{name} ← {_shown(holder[key])}"
 
 
-def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
+def _new(old: Any, chance: Random, fragment: FragmentOf) -> Any:
     """Return another value: near the old one, odd, or one that only text can spell."""
     draw = chance.random()
     if draw < 0.15:
@@ -142,17 +137,9 @@ def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
         position = chance.randrange(len(old) + 1)
         odd = odd_value(chance)
         odd = odd if isinstance(odd, str) else "x"
-        return chance.choice(
-            (
-                old[:position],
-                old[:position] + odd + old[position:],
-                old * 2,
-                old.upper(),
-                old[::-1],
-                old + " ",
-                odd + old,
-            )
-        )
+        inside = old[:position] + odd + old[position:]
+        changed = (old[:position], inside, old * 2, old.upper(), old[::-1], old + " ", odd + old)
+        return chance.choice(changed)
     if isinstance(old, list):
         return chance.choice(
             (old[::-1], old[:1], dict.fromkeys(map(str, old), 1), old[0] if old else None)
@@ -187,7 +174,7 @@ def _marked(tree: Any, fragments: list[Fragment]) -> Any:
     return tree
 
 
-def yaml_text(tree: Any, chance: random.Random) -> str:
+def yaml_text(tree: Any, chance: Random) -> str:
     """Return YAML in one of its styles."""
     import yaml
 
@@ -211,26 +198,22 @@ def yaml_text(tree: Any, chance: random.Random) -> str:
     )
 
 
-def json_text(tree: Any, canonical: bool) -> str:
+def json_text(tree: Any, canonical: bool = False) -> str:
     """Return JSON, if `canonical` in the form of datasets."""
-    if canonical and _is_sortable(tree):
-        return (
-            written(
-                tree, lambda value: json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False)
-            )
-            + "\n"
-        )
-    return written(tree, json.dumps)
+    if not canonical or not _is_sortable(tree):
+        return written(tree, json.dumps)
+    text = written(
+        tree, lambda value: json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False)
+    )
+    return f"{text}\n"
 
 
 def _is_sortable(tree: Any) -> bool:
     """Return whether the keys of each mapping can be sorted."""
-    below = (
-        list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list) else []
-    )
-    return len({type(key) is str for key in tree} if isinstance(tree, dict) else ()) < 2 and all(
-        map(_is_sortable, below)
-    )
+    if isinstance(tree, dict):
+        kinds = {type(key) is str for key in tree}
+        return len(kinds) < 2 and all(map(_is_sortable, tree.values()))
+    return not isinstance(tree, list) or all(map(_is_sortable, tree))
 
 
 def replace_leaves(tree: Any, paths: Sequence[Path], value: Callable[[], Any]) -> list[str]:
@@ -240,10 +223,9 @@ def replace_leaves(tree: Any, paths: Sequence[Path], value: Callable[[], Any]) -
         holder = tree
         for key in path[:-1]:
             if isinstance(holder, dict):
-                below = holder.get(key)
-                if not isinstance(below, dict | list):
-                    below = holder[key] = {}
-                holder = below
+                if not isinstance(holder.get(key), dict | list):
+                    holder[key] = {}
+                holder = holder[key]
             elif isinstance(holder, list) and isinstance(key, int) and key < len(holder):
                 holder = holder[key]
         new = value()

@@ -3,31 +3,149 @@ that lead away."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
-import random
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from fuzzing.canaries import Canaries
 
 TEXTS = (
-    "", " ", "\0", "a\0b", "\n", "\r\n", "\t", "x" * 300, "x" * 5_000, "é" * 3_000, "-", "--help", "-rf", ".", "..",
-    "a.b", "a/b", "a\\b", "%s%n", "{class}", "{class!r}", "{class.__init__}", "{0}", "{", "}", "{{class}}", "{}",
-    "{class:>999999999}", "{other}", "$HOME", "~", "~nosuchuser", "~root", "true", "null", "NaN", "1e5", "0x10", "1_0",
-    "2020-01-01", "00", "日本語", "\u202eevil", "\u200b", "\ufeff", "\x85", "\u2028", "🦜", "e\u0301", "ﷺ" * 200, "İ",
-    "\x1b[31mred", "\x07", "[bold]x", "[/]", "[/bold]", "[link=x", "\\[", "</script><script>x", "{{7*7}}", "{% raw %}",
-    "{% include '/etc/passwd' %}", "| x | y |", "```", "---", "# x", "&a", "*a", "!!x", "internal"
-        " error: x",
-    "lab:", "lab:nope", "lab:../../x", "hf-hub:", "hf-hub:a/b", "local-dir:", "a/b@main", "a/b@../x", "base", "all",
-    "test", "con", "a" * 255, "a" * 256, "..." , "x" * 100_000,
-)  # fmt: skip
+    "",
+    " ",
+    "\0",
+    "a\0b",
+    "\n",
+    "\r\n",
+    "\t",
+    "x" * 300,
+    "x" * 5_000,
+    "é" * 3_000,
+    "-",
+    "--help",
+    "-rf",
+    ".",
+    "..",
+    "a.b",
+    "a/b",
+    "a\\b",
+    "%s%n",
+    "{class}",
+    "{class!r}",
+    "{class.__init__}",
+    "{0}",
+    "{",
+    "}",
+    "{{class}}",
+    "{}",
+    "{class:>999999999}",
+    "{other}",
+    "$HOME",
+    "~",
+    "~nosuchuser",
+    "~root",
+    "true",
+    "null",
+    "NaN",
+    "1e5",
+    "0x10",
+    "1_0",
+    "2020-01-01",
+    "00",
+    "日本語",
+    "\u202eevil",
+    "\u200b",
+    "\ufeff",
+    "\x85",
+    "\u2028",
+    "🦜",
+    "e\u0301",
+    "ﷺ" * 200,
+    "İ",
+    "\x1b[31mred",
+    "\x07",
+    "[bold]x",
+    "[/]",
+    "[/bold]",
+    "[link=x",
+    "\\[",
+    "</script><script>x",
+    "{{7*7}}",
+    "{% raw %}",
+    "{% include '/etc/passwd' %}",
+    "| x | y |",
+    "```",
+    "---",
+    "# x",
+    "&a",
+    "*a",
+    "!!x",
+    "internal error: x",
+    "lab:",
+    "lab:nope",
+    "lab:../../x",
+    "hf-hub:",
+    "hf-hub:a/b",
+    "local-dir:",
+    "a/b@main",
+    "a/b@../x",
+    "base",
+    "all",
+    "test",
+    "con",
+    "a" * 255,
+    "a" * 256,
+    "...",
+    "x" * 100_000,
+)
 
 NUMBERS = (
-    0, 1, -1, 2, 3, 7, 100, 255, 256, 1_000, 65_536, 999_999, 1_000_000, 2**31 - 1, 2**31, 2**32, 2**53 - 1, 2**53,
-    2**63 - 1, 2**63, 2**64, -(2**63), -(2**31), 10**30, -(10**30), 10**400, 0.0, -0.0, 0.1, -0.1, 0.5, 1.0, 1.5,
-    -1.000001, 1e-320, 1e-9, 1e9, 1e15, 1e308, -1e308, float("inf"), float("-inf"), float("nan"),
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    100,
+    255,
+    256,
+    1_000,
+    65_536,
+    999_999,
+    1_000_000,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**53 - 1,
+    2**53,
+    2**63 - 1,
+    2**63,
+    2**64,
+    -(2**63),
+    -(2**31),
+    10**30,
+    -(10**30),
+    10**400,
+    0.0,
+    -0.0,
+    0.1,
+    -0.1,
+    0.5,
+    1.0,
+    1.5,
+    -1.000001,
+    1e-320,
+    1e-9,
+    1e9,
+    1e15,
+    1e308,
+    -1e308,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+)
 
 OTHERS: tuple[Any, ...] = (
     None,
@@ -65,7 +183,13 @@ def _deep(opening: str, closing: str, depth: int) -> str:
     return f"{opening * depth}{closing * depth}"
 
 
-def yaml_fragment(chance: random.Random) -> Fragment:
+def _keys(chance: Random, pair: str, comma: str) -> str:
+    """Return a mapping of many keys."""
+    count = chance.choice((2_000, 40_000))
+    return f"{{{comma.join(pair.format(index) for index in range(count))}}}"
+
+
+def yaml_fragment(chance: Random) -> Fragment:
     """Return a flow value of YAML that no tree of plain values becomes."""
     depth = chance.choice((20, 90, 500, 3_000, 20_000, 60_000))
     text = chance.choice(
@@ -115,17 +239,17 @@ def yaml_fragment(chance: random.Random) -> Fragment:
             '"\\x85\\u2028\\ufeff"',
             lambda: '"' + "x" * chance.choice((70_000, 900_000, 1_100_000)) + '"',
             lambda: "[" + "1, " * chance.choice((2_000, 60_000, 300_000)) + "1]",
-            lambda: "{" + ", ".join(f"k{index}: {index}" for index in range(chance.choice((2_000, 40_000)))) + "}",
+            lambda: _keys(chance, "k{0}: {0}", ", "),
             "|\n  text",
             "'unclosed",
             '"unclosed',
             "}",
         )
-    )  # fmt: skip
+    )
     return Fragment(text() if callable(text) else text)
 
 
-def json_fragment(chance: random.Random) -> Fragment:
+def json_fragment(chance: Random) -> Fragment:
     """Return JSON that no tree of plain values becomes, or what readers of JSON take besides."""
     depth = chance.choice((50, 500, 900, 3_000, 20_000, 200_000))
     text = chance.choice(
@@ -145,11 +269,7 @@ def json_fragment(chance: random.Random) -> Fragment:
             '"\\u0000"',
             lambda: '"' + "x" * chance.choice((70_000, 1_100_000)) + '"',
             lambda: "[" + "1," * chance.choice((2_000, 300_000)) + "1]",
-            lambda: (
-                "{"
-                + ",".join(f'"k{index}":{index}' for index in range(chance.choice((2_000, 40_000))))
-                + "}"
-            ),
+            lambda: _keys(chance, '"k{0}":{0}', ","),
             "tru",
             "[1,]",
             "'x'",
@@ -158,19 +278,14 @@ def json_fragment(chance: random.Random) -> Fragment:
     return Fragment(text() if callable(text) else text)
 
 
-def odd_value(chance: random.Random) -> Any:
+def odd_value(chance: Random) -> Any:
     """Return a new plain value that is seldom what was expected; a change may change it further."""
-    drawn = (
-        chance.choice(TEXTS),
-        chance.choice(TEXTS),
-        chance.choice(NUMBERS),
-        chance.choice(OTHERS),
-    )
+    drawn = [chance.choice(values) for values in (TEXTS, TEXTS, NUMBERS, OTHERS)]
     return copy.deepcopy(chance.choice(drawn))
 
 
 def hostile_path(
-    chance: random.Random, canaries: Canaries, folder: Path, traps: Path | None = None
+    chance: Random, canaries: Canaries, folder: Path, traps: Path | None = None
 ) -> str:
     """Return a path for a file in `folder`: to a canary, to the machine's files, to what never
     ends, or to nowhere.
@@ -182,14 +297,52 @@ def hostile_path(
     )
     relative = os.path.relpath(canary, folder)
     away = [
-        str(canary), relative, f"./{relative}", f"x/../{relative}", f"~/{os.path.relpath(canary, folder / 'home')}",
-        "/dev/zero", "/dev/random", "/dev/stdin", "/dev/tty", "/proc/self/environ", "/proc/self/mem", "/proc/kmsg",
-        "/etc/passwd", "/etc", "/", "//", "/root", "/proc/self/fd/0", "/proc/self/cwd/recipe.yaml", "~", "~nosuchuser",
-        "~nosuchuser/x", "~root", "~/x", "./nosuch.yaml", "../nosuch", "x" * 300, "./" + "x/" * 2_500,
-        "/" + "x" * 5_000, "./" + "../" * 2_000 + "etc/passwd", "./a\0b", "./\ud800", "file:///etc/passwd",
-        "http://127.0.0.1:9/x", ".",
-        "..", "./", "../", "C:\\x", "./日本語", "./-x", "./a\nb", "//etc/passwd", "\\\\host\\share", "./recipe.yaml",
-    ]  # fmt: skip
+        str(canary),
+        relative,
+        f"./{relative}",
+        f"x/../{relative}",
+        f"~/{os.path.relpath(canary, folder / 'home')}",
+        "/dev/zero",
+        "/dev/random",
+        "/dev/stdin",
+        "/dev/tty",
+        "/proc/self/environ",
+        "/proc/self/mem",
+        "/proc/kmsg",
+        "/etc/passwd",
+        "/etc",
+        "/",
+        "//",
+        "/root",
+        "/proc/self/fd/0",
+        "/proc/self/cwd/recipe.yaml",
+        "~",
+        "~nosuchuser",
+        "~nosuchuser/x",
+        "~root",
+        "~/x",
+        "./nosuch.yaml",
+        "../nosuch",
+        "x" * 300,
+        "./" + "x/" * 2_500,
+        "/" + "x" * 5_000,
+        "./" + "../" * 2_000 + "etc/passwd",
+        "./a\0b",
+        "./\ud800",
+        "file:///etc/passwd",
+        "http://127.0.0.1:9/x",
+        ".",
+        "..",
+        "./",
+        "../",
+        "C:\\x",
+        "./日本語",
+        "./-x",
+        "./a\nb",
+        "//etc/passwd",
+        "\\\\host\\share",
+        "./recipe.yaml",
+    ]
     if traps is not None:
         inside = os.path.relpath(traps, folder)
         away += [f"./{inside}/{name}" for name in TRAPS] * 2
@@ -213,8 +366,6 @@ TRAPS = (
 
 def set_traps(folder: Path, canaries: Canaries) -> Path:
     """Make a folder of files that are not what a reader takes them for; return its path."""
-    import socket
-
     folder.mkdir()
     os.mkfifo(folder / "fifo")
     (folder / "loop").symlink_to("loop")
@@ -226,31 +377,22 @@ def set_traps(folder: Path, canaries: Canaries) -> Path:
     (folder / "binary").write_bytes(bytes(range(256)) * 20)
     with (folder / "sparse.yaml").open("wb") as file:
         file.truncate(3 << 30)
-    before = Path.cwd()
-    # by a short name: a socket's path has room for 108 characters
-    with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(folder)
-        listener.bind("socket")
-        os.chdir(before)
+    make_socket(folder / "socket")
     return folder
 
 
-def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[str, bytes]:
+def make_socket(path: Path) -> None:
+    """Make a socket, by a short name: its path has room for 108 characters."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(path.parent):
+        listener.bind(path.name)
+
+
+def damaged_bytes(content: bytes, other: bytes, chance: Random) -> tuple[str, bytes]:
     """Return how the bytes are damaged, in words, and the bytes."""
     how = chance.choice(
-        (
-            "random",
-            "flipped",
-            "flipped",
-            "flipped",
-            "cut",
-            "doubled",
-            "empty",
-            "zeros",
-            "other",
-            "spliced",
-            "head",
-        )
+        ("random", *["flipped"] * 3, "cut", "doubled", "empty", "zeros", "other", "spliced", "head")
     )
     position = chance.randrange(len(content) + 1)
     match how:
@@ -259,9 +401,8 @@ def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[
         case "flipped":
             changed = bytearray(content or b"\0")
             for _ in range(chance.choice((1, 2, 5, 50))):
-                changed[chance.randrange(len(changed))] ^= chance.choice(
-                    (1, 2, 4, 8, 16, 32, 64, 128, 255)
-                )
+                index = chance.randrange(len(changed))
+                changed[index] ^= chance.choice((1, 2, 4, 8, 16, 32, 64, 128, 255))
             return how, bytes(changed)
         case "cut":
             return how, content[:position]
@@ -275,10 +416,14 @@ def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[
         case "other":
             return how, other
         case "spliced":
-            return how, content[:position] + other[len(other) // 3 : len(other) // 2] + content[
-                position:
-            ]
+            inserted = other[len(other) // 3 : len(other) // 2]
+            return how, content[:position] + inserted + content[position:]
     return how, content[: chance.choice((4, 8, 16))] + chance.randbytes(chance.choice((10, 5_000)))
+
+
+def as_bytes(text: str) -> bytes:
+    """Return the text as UTF-8, halves of characters too."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def marker(number: int) -> str:

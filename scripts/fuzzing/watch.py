@@ -47,10 +47,21 @@ _MOST_KEPT = 20
 # it links to.
 _READING = {"os.listdir": 1, "os.scandir": 1, "os.chdir": 1, "os.getxattr": 1, "ctypes.dlopen": 1}
 _CHANGING = {
-    "os.mkdir": 1, "os.rmdir": 1, "os.remove": 1, "os.rename": 2, "os.link": 2, "os.truncate": 1, "os.chmod": 1,
-    "os.chown": 1, "os.utime": 1, "os.setxattr": 1, "os.symlink": 2, "shutil.rmtree": 1, "shutil.move": 2,
+    "os.mkdir": 1,
+    "os.rmdir": 1,
+    "os.remove": 1,
+    "os.rename": 2,
+    "os.link": 2,
+    "os.truncate": 1,
+    "os.chmod": 1,
+    "os.chown": 1,
+    "os.utime": 1,
+    "os.setxattr": 1,
+    "os.symlink": 2,
+    "shutil.rmtree": 1,
+    "shutil.move": 2,
     "sqlite3.connect": 1,
-}  # fmt: skip
+}
 _OF_THE_NAME = {
     "os.mkdir",
     "os.rmdir",
@@ -63,6 +74,7 @@ _OF_THE_NAME = {
 _PATHS = {**_READING, **_CHANGING}
 _PROGRAMS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"}
 _FAREST = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
+_WATCHED = {"open", *_PATHS, *_PROGRAMS, *_FAREST}
 # The place of a directory's descriptor among an event's arguments: what it names is relative to
 # that.
 _DESCRIPTORS = {
@@ -80,17 +92,10 @@ def roots_of_the_program() -> tuple[str, ...]:
     import counterfoil
 
     checkout = Path(counterfoil.__file__).resolve().parents[2]
-    checkout_folders = [
-        checkout / name for name in ("builders", "recipes", "cards", "scripts", "tests")
-    ]
+    of_checkout = [checkout / name for name in ("builders", "recipes", "cards", "scripts", "tests")]
     paths = sysconfig.get_paths()
     python = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders = [
-        *map(str, checkout_folders),
-        *python,
-        *(path for path in sys.path if path),
-        *_FOLDERS_OF_LIBRARIES,
-    ]
+    folders = [*of_checkout, *python, *filter(None, sys.path), *_FOLDERS_OF_LIBRARIES]
     return tuple(dict.fromkeys(os.path.realpath(path) for path in folders))
 
 
@@ -119,9 +124,7 @@ class Watch:
         seen: set[Any] = set()
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
-            if not self.paused and (
-                event == "open" or event in _PATHS or event in _PROGRAMS or event in _FAREST
-            ):
+            if not self.paused and event in _WATCHED:
                 self._look(event, arguments, seen)
 
         sys.addaudithook(hook)
@@ -134,18 +137,18 @@ class Watch:
         elif not self._relative(event, arguments):
             changes = event in _CHANGING or (event == "open" and _writes(arguments))
             # Opened so, a link is an error.
-            itself = event in _OF_THE_NAME or (
-                event == "open" and _flags(arguments) & os.O_NOFOLLOW != 0
-            )
+            itself = event in _OF_THE_NAME
+            if event == "open":
+                itself = _flags(arguments) & os.O_NOFOLLOW != 0
             paths = arguments[: _PATHS.get(event, 1)]
             # The target of a new link is only text; an access through the link is seen.
             for path in paths[1:] if event == "os.symlink" else paths:
-                if (
-                    isinstance(path, str | bytes | os.PathLike)
-                    and (changes, event, os.fspath(path)) not in seen
-                ):
+                if not isinstance(path, str | bytes | os.PathLike):
+                    continue
+                access = (changes, event, os.fspath(path))
+                if access not in seen:
                     self._judge(event, path, changes, itself)
-                    seen.add((changes, event, os.fspath(path)))  # what was stopped is stopped again
+                    seen.add(access)  # what was stopped is stopped again
 
     def _relative(self, event: str, arguments: tuple[Any, ...]) -> bool:
         """Return whether a path is relative to an open folder, which was judged when it was
@@ -171,9 +174,8 @@ class Watch:
         if self.is_inside(real) or (not changes and self._is_named(text, real)):
             return
         # Naming a folder permits listing its files, but not following links in it.
-        if event in ("os.scandir", "os.listdir") and any(
-            real.startswith(f"{name}/") for name in self.named
-        ):
+        below = any(real.startswith(f"{name}/") for name in self.named)
+        if event in ("os.scandir", "os.listdir") and below:
             return
         what = "opened" if event == "open" else event
         self._tell(f"{'wrote' if event == 'open' and changes else what} {text[:150]}", stop=changes)
@@ -203,10 +205,9 @@ class Watch:
         """Return the innermost function of the package."""
         frame = sys._getframe()
         while frame is not None:
-            if frame.f_code.co_filename.startswith(self.package):
-                return (
-                    f"{frame.f_code.co_filename.removeprefix(self.package)} {frame.f_code.co_name}"
-                )
+            code = frame.f_code
+            if code.co_filename.startswith(self.package):
+                return f"{code.co_filename.removeprefix(self.package)} {code.co_name}"
             frame = frame.f_back
         return "a library"
 

@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS
-from counterfoil.lab.world import SIDE, Scene, render
-from lab_training.captions import caption_of, tellable
+from counterfoil.lab.world import SIDE, Scene
+from lab_training.captions import Claims, caption_of, tellable
 from lab_training.classify import attribute_targets, augment
 from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.diffusion import trained_vae
@@ -34,12 +34,16 @@ from lab_training.oracle import Oracle
 from lab_training.state import (
     WEIGHTS,
     Loop,
+    batches,
     corpus,
+    mean_of,
+    renders,
+    save_array,
     softened,
     to_tensor,
     update_metrics,
-    warm_then_linear,
     write_json,
+    write_training,
 )
 
 CONFIG = {
@@ -157,16 +161,12 @@ def new_captioner(tokenizer: Any) -> Any:
     config.pad_token_id = tokenizer.pad_token_id
     config.eos_token_id = tokenizer.eos_token_id
     model = VisionEncoderDecoderModel(config)
-    for name, value in (
-        {"decoder_start_token_id": tokenizer.bos_token_id, "max_new_tokens": 32} | ends
-    ).items():
-        setattr(model.generation_config, name, value)
+    start = {"decoder_start_token_id": tokenizer.bos_token_id}
+    model.generation_config.update(max_new_tokens=32, **start, **ends)
     return model
 
 
-def partial_claims(
-    claimed: Mapping[str, str], rng: np.random.Generator
-) -> tuple[dict[str, str], bool]:
+def partial_claims(claimed: Claims, rng: np.random.Generator) -> tuple[dict[str, str], bool]:
     """Draw some of the claims, class included; and whether others begin the caption, so that only
     its end is true."""
     if rng.random() < CONFIG["random_part"]:
@@ -246,9 +246,7 @@ def decoded_pool(work: Path) -> np.ndarray:
                     ).sample.float()
                 levels = ((images.clamp(-1, 1) + 1) * 127.5).round().byte()
                 drawn.append(levels.permute(0, 2, 3, 1).numpy())
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path.with_suffix(".tmp.npy"), np.concatenate(drawn))
-        path.with_suffix(".tmp.npy").replace(path)
+        save_array(path, np.concatenate(drawn))
     return np.load(path)
 
 
@@ -263,27 +261,18 @@ def train_captioner(work: Path) -> None:
     )
     pixels = corpus(work, NAME, CONFIG["corpus"], captioning_scene)
     decoded = decoded_pool(work)
-    optimizer = torch.optim.AdamW(
-        [*model.parameters(), *head.parameters()],
-        lr=CONFIG["rate"],
-        betas=(0.9, 0.98),
-        weight_decay=CONFIG["weight_decay"],
-    )
-    schedule = warm_then_linear(CONFIG["decay_from"])
     modules = {"captioner": model, "head": head}
-    loop = Loop(work / NAME, modules, optimizer, CONFIG["steps"], schedule, CONFIG["average"], 60.0)
+    loop = Loop.of_adamw(
+        work / NAME, modules, CONFIG, 60.0, betas=(0.9, 0.98), weight_decay=CONFIG["weight_decay"]
+    )
     sentences = Sentences(tokenizer)
     batch = CONFIG["batch"]
     through = round(batch * CONFIG["decoded_share"])
-    for step in loop.steps():
-        rng = np.random.default_rng([CONFIG["seed"], step])
-        rows = np.concatenate(
-            [
-                rng.integers(0, len(decoded), through),
-                np.sort(rng.integers(0, len(pixels), batch - through)),
-            ]
-        )
-        images = augment(np.concatenate([decoded[rows[:through]], pixels[rows[through:]]]), rng)
+    for step, rng in loop.draws(CONFIG["seed"]):
+        first = rng.integers(0, len(decoded), through)
+        others = np.sort(rng.integers(0, len(pixels), batch - through))
+        rows = np.concatenate([first, others])
+        images = augment(np.concatenate([decoded[first], pixels[others]]), rng)
         images = softened(images, rng)
         deviation = rng.uniform(0, CONFIG["pixel_noise"], (batch, 1, 1, 1)).astype(np.float32)
         images = images + torch.from_numpy(
@@ -295,9 +284,8 @@ def train_captioner(work: Path) -> None:
         inputs, labels = sentences(claimed)
         with torch.autocast("cpu", torch.bfloat16):
             seen = model.encoder(pixel_values=images).last_hidden_state
-            logits = model(
-                encoder_outputs=(seen.repeat_interleave(2, 0),), decoder_input_ids=inputs
-            ).logits
+            twice = seen.repeat_interleave(2, 0)
+            logits = model(encoder_outputs=(twice,), decoder_input_ids=inputs).logits
             answers = head(seen[:, 1:].mean(1))
         loss = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
         parts = answers.float().split([len(values) for values in ATTRIBUTES.values()], 1)
@@ -331,14 +319,7 @@ def export_captioner(model: Any, tokenizer: Any, steps: int, folder: Path = WEIG
     ViTImageProcessor(size=size, image_mean=half, image_std=half, resample=3).save_pretrained(
         folder
     )
-    write_json(
-        folder / "training.json",
-        {
-            "command": "python scripts/train_lab.py captioner",
-            "captioner": CONFIG,
-            "steps_done": steps,
-        },
-    )
+    write_training(folder, NAME, {"captioner": CONFIG, "steps_done": steps})
     print(f"exported {folder} after {steps} steps", flush=True)
 
 
@@ -350,13 +331,11 @@ def _phrases() -> dict[str, dict[str, str]]:
     """Return attribute → value → its words in a caption."""
     phrases: dict[str, dict[str, str]] = {}
     for attribute, values in ATTRIBUTES.items():
-        bare = {"style": "photo"} if attribute not in ("style", "class", "companion") else {}
-        bare |= {"class": "bag"} if attribute == "companion" else {}
-        captions = {
-            value: caption_of(bare | {attribute: value}) for value in values if value not in UNTOLD
-        }
+        bare = {} if attribute == "style" else {"style": "photo"}
         phrases[attribute] = {
-            v: words.removeprefix(caption_of(bare)).strip() for v, words in captions.items()
+            value: caption_of(bare | {attribute: value}).removeprefix(caption_of(bare)).strip()
+            for value in values
+            if value not in UNTOLD
         }
     phrases["class"] = {value: value for value in ATTRIBUTES["class"]}
     phrases["companion"] = {"person": "person and a", "flower": "and a flower"}
@@ -417,17 +396,15 @@ class Captioner:
         ids = [self._ids(prefix) for prefix in begun]
         for length in sorted({len(each) for each in ids}):  # no padding within a batch
             rows = [row for row, each in enumerate(ids) if len(each) == length]
-            for start in range(0, len(rows), batch):
-                part = rows[start : start + batch]
+            for part in batches(rows, batch):
                 with torch.inference_mode():
                     out = self.model.generate(
                         pixel_values=to_tensor(pixels[part]),
                         decoder_input_ids=torch.tensor([ids[row] for row in part]),
                         do_sample=False,
                     )
-                for row, words in zip(
-                    part, self.tokenizer.batch_decode(out, skip_special_tokens=True), strict=True
-                ):
+                texts = self.tokenizer.batch_decode(out, skip_special_tokens=True)
+                for row, words in zip(part, texts, strict=True):
                     captions[row] = words
         return captions
 
@@ -436,22 +413,19 @@ class Captioner:
     ) -> np.ndarray:
         """Return sums of log-likelihoods [n] of a caption and its end, given its picture."""
         sums = []
-        for start in range(0, len(captions), batch):
-            ids = [
-                [*self._ids(c), self.tokenizer.eos_token_id]
-                for c in captions[start : start + batch]
-            ]
+        parts = zip(batches(pixels, batch), batches(captions, batch), strict=True)
+        for pictures, texts in parts:
+            ids = [[*self._ids(text), self.tokenizer.eos_token_id] for text in texts]
             longest = max(map(len, ids))
             table = torch.tensor([each + [-100] * (longest - len(each)) for each in ids])
             inputs = table[:, :-1].clamp(min=0)
             labels = table[:, 1:]
             with torch.inference_mode():
                 logits = self.model(
-                    pixel_values=to_tensor(pixels[start : start + batch]), decoder_input_ids=inputs
+                    pixel_values=to_tensor(pictures), decoder_input_ids=inputs
                 ).logits
-            chosen = (
-                logits.float().log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-            )
+            words = labels.clamp(min=0)[..., None]
+            chosen = logits.float().log_softmax(-1).gather(-1, words)[..., 0]
             sums.append((chosen * (labels >= 0)).sum(1).numpy())
         return np.concatenate(sums)
 
@@ -470,17 +444,17 @@ def measure_captioner() -> None:
         ("as_the_generator_learned", pretraining_scene),
         ("every_value_common", unbiased_scene),
     ):
-        scenes = [
-            scene_of(number, seed=MEASURED["seed"], split="heldout") for number in range(count)
-        ]
-        pixels = np.stack([render(scene) for scene in scenes])
-        metrics[name] = of_renders(captioner, scenes, pixels)
-        for what, row in metrics[name].items():
-            print(f"{name} {what:24s}", row, flush=True)
+        scenes = [scene_of(n, seed=MEASURED["seed"], split="heldout") for n in range(count)]
+        metrics[name] = of_renders(captioner, scenes, renders(scenes))
+        _print(name, metrics[name])
     metrics["drawn_by_lab_sd"] = of_drawn(captioner)
-    for what, row in metrics["drawn_by_lab_sd"].items():
-        print(f"drawn {what:24s}", row, flush=True)
-    update_metrics(WEIGHTS / "captioner", **metrics)
+    _print("drawn", metrics["drawn_by_lab_sd"])
+    update_metrics(WEIGHTS / NAME, **metrics)
+
+
+def _print(name: str, figures: Mapping[str, Any]) -> None:
+    for what, row in figures.items():
+        print(f"{name} {what:24s}", row, flush=True)
 
 
 def of_renders(captioner: Captioner, scenes: Sequence[Scene], pixels: np.ndarray) -> dict[str, Any]:
@@ -494,9 +468,7 @@ def of_renders(captioner: Captioner, scenes: Sequence[Scene], pixels: np.ndarray
     forced = words_right(
         [attributes[row] for row in photographs], [completed[row] for row in photographs]
     )
-    marked = [
-        row for row, each in enumerate(attributes) if MARKS.get(each["class"]) == each["pattern"]
-    ]
+    marked = [row for row, each in enumerate(attributes) if _is_marked(each)]
     patterned = sum(
         claims_of(captions[row]).get("pattern") == attributes[row]["pattern"] for row in marked
     )
@@ -515,12 +487,15 @@ def of_renders(captioner: Captioner, scenes: Sequence[Scene], pixels: np.ndarray
 
 def marks_told(caption: str) -> bool:
     """Return whether a caption names the mark of its class."""
-    claims = claims_of(caption)
+    return _is_marked(claims_of(caption))
+
+
+def _is_marked(claims: Claims) -> bool:
     return "pattern" in claims and MARKS.get(claims.get("class", "")) == claims["pattern"]
 
 
 def words_right(
-    attributes: Sequence[Mapping[str, str]], captions: Sequence[str]
+    attributes: Sequence[Claims], captions: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Return by attribute the right words where it can be named; false words in all, and where it
     cannot."""
@@ -530,27 +505,20 @@ def words_right(
     absent: dict[str, float] = {}
     for attribute in ATTRIBUTES:
         true = [tellable(each).get(attribute) for each in attributes]
-        claimed_values = [claims.get(attribute) for claims in claimed]
-        hits = [s == t for s, t in zip(claimed_values, true, strict=True) if t is not None]
-        nothing = [s is not None for s, t in zip(claimed_values, true, strict=True) if t is None]
+        pairs = [(claims.get(attribute), t) for claims, t in zip(claimed, true, strict=True)]
+        hits = [s == t for s, t in pairs if t is not None]
+        nothing = [s is not None for s, t in pairs if t is None]
         if hits:
-            right[attribute] = round(float(np.mean(hits)), 4)
-        false[attribute] = round(
-            float(
-                np.mean(
-                    [s is not None and s != t for s, t in zip(claimed_values, true, strict=True)]
-                )
-            ),
-            4,
-        )
+            right[attribute] = mean_of(hits)
+        false[attribute] = mean_of([s is not None and s != t for s, t in pairs])
         if nothing:
-            absent[attribute] = round(float(np.mean(nothing)), 4)
+            absent[attribute] = mean_of(nothing)
     return {"told_right": right, "told_false": false, "told_where_nothing_is": absent}
 
 
 def likelihood_order(
     captioner: Captioner,
-    attributes: Sequence[Mapping[str, str]],
+    attributes: Sequence[Claims],
     pixels: np.ndarray,
     alone: bool = False,
 ) -> dict[str, float]:
@@ -567,24 +535,21 @@ def likelihood_order(
         true = []
         false = []
         for row, each in enumerate(attributes):
-            claimed = tellable(each)
-            claims = {
-                a: v for a, v in claimed.items() if not alone or a in ("style", "class", attribute)
-            }
+            claims = tellable(each)
+            if alone:
+                claims = {a: v for a, v in claims.items() if a in ("style", "class", attribute)}
             changed = changed_claims(claims, attribute, rng)
             if changed is not None:
                 rows.append(row)
                 true.append(caption_of(claims))
                 false.append(caption_of(changed))
-        above = captioner.likelihoods(pixels[rows], true) > captioner.likelihoods(
-            pixels[rows], false
-        )
-        order[attribute] = round(float(above.mean()), 4)
+        of_true, of_false = (captioner.likelihoods(pixels[rows], each) for each in (true, false))
+        order[attribute] = mean_of(of_true > of_false)
     return order
 
 
 def changed_claims(
-    claims: Mapping[str, str], attribute: str, rng: np.random.Generator
+    claims: Claims, attribute: str, rng: np.random.Generator
 ) -> dict[str, str] | None:
     """Return the claims with another value of `attribute`; None if unclaimed or every other value
     names a mark."""
@@ -592,9 +557,7 @@ def changed_claims(
         return None
     others = [v for v in ATTRIBUTES[attribute] if v != claims[attribute] and v not in UNTOLD]
     candidates = [{**claims, attribute: value} for value in others]
-    candidates = [
-        c for c in candidates if "pattern" not in c or MARKS.get(c["class"]) != c["pattern"]
-    ]
+    candidates = [candidate for candidate in candidates if not _is_marked(candidate)]
     return candidates[int(rng.integers(len(candidates)))] if candidates else None
 
 
@@ -607,46 +570,38 @@ def of_drawn(captioner: Captioner) -> dict[str, Any]:
         pretraining_scene(n, seed=MEASURED["seed"], split="heldout")
         for n in range(MEASURED["drawn"])
     ]
-    prompts = [caption_of(tellable(scene.attributes())) for scene in scenes]
-    pixels = draw(prompts, None)
+    prompted = [tellable(scene.attributes()) for scene in scenes]
+    pixels = draw([caption_of(claims) for claims in prompted], None)
     captions = captioner.write(pixels)
     claimed = [claims_of(caption) for caption in captions]
-    prompted = [tellable(scene.attributes()) for scene in scenes]
     answers = Oracle().answers(pixels)
     seen = [
         {a: values[answers[a][row]] for a, values in ATTRIBUTES.items()}
         for row in range(len(scenes))
     ]
-    by_prompt = {}
-    oracle_by_prompt = {}
-    by_oracle = {}
-    of_both = {}
-    for attribute in ATTRIBUTES:
-        rows = [r for r, claims in enumerate(prompted) if attribute in claims]
-        want = [prompted[r][attribute] for r in rows]
-        by_prompt[attribute] = _share(
-            [claimed[r].get(attribute) == w for r, w in zip(rows, want, strict=True)]
-        )
-        oracle_by_prompt[attribute] = _share(
-            [seen[r][attribute] == w for r, w in zip(rows, want, strict=True)]
-        )
-        agreed = [r for r, w in zip(rows, want, strict=True) if seen[r][attribute] == w]
-        of_both[attribute] = _share(
-            [claimed[r].get(attribute) == seen[r][attribute] for r in agreed]
-        )
-        shown = [r for r in range(len(scenes)) if attribute in tellable(seen[r])]
-        by_oracle[attribute] = _share(
-            [claimed[r].get(attribute) == seen[r][attribute] for r in shown]
-        )
-    false = words_right(seen, captions)["told_false"]
+    shown = [tellable(each) for each in seen]
+
+    def agreement(
+        readings: Sequence[Claims],
+        wanted: Sequence[Claims],
+        also: Sequence[Claims] | None = None,
+    ) -> dict[str, float | None]:
+        """Return by attribute how often a reading is what is wanted, of pictures in which `also`
+        has it too."""
+        shares = {}
+        for a in ATTRIBUTES:
+            triples = zip(readings, wanted, also or wanted, strict=True)
+            shares[a] = _share([r.get(a) == w[a] for r, w, b in triples if a in w and b[a] == w[a]])
+        return shares
+
     return {
-        "told_as_prompted": by_prompt,
-        "told_as_the_oracle_reads": by_oracle,
-        "told_where_prompt_and_oracle_agree": of_both,
-        "told_false_by_the_oracle": false,
-        "oracle_as_prompted": oracle_by_prompt,
+        "told_as_prompted": agreement(claimed, prompted),
+        "told_as_the_oracle_reads": agreement(claimed, shown),
+        "told_where_prompt_and_oracle_agree": agreement(claimed, prompted, seen),
+        "told_false_by_the_oracle": words_right(seen, captions)["told_false"],
+        "oracle_as_prompted": agreement(seen, prompted),
     }
 
 
 def _share(hits: Sequence[bool]) -> float | None:
-    return round(float(np.mean(hits)), 4) if hits else None
+    return mean_of(hits) if hits else None

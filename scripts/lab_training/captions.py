@@ -11,6 +11,9 @@ from collections.abc import Mapping
 
 from counterfoil.lab.vocabulary import MARKS, SHIFTS
 
+Claims = Mapping[str, str]
+"""Attribute → value."""
+
 # Style → the attributes that cannot be read from its images.
 HIDDEN_BY_STYLE: dict[str, tuple[str, ...]] = {
     "photo": (),
@@ -32,7 +35,7 @@ _LIGHT = {s.value: s.phrase for s in SHIFTS if s.attribute == "light"}
 _DEFAULTS = {"pattern": "plain", "weather": "clear", "light": "day", "companion": "none"}
 
 
-def caption_of(claims: Mapping[str, str]) -> str:
+def caption_of(claims: Claims) -> str:
     """Return the caption that makes exactly these claims (attribute → value), in lower-case
     English."""
     words = []
@@ -54,7 +57,7 @@ def caption_of(claims: Mapping[str, str]) -> str:
     return " ".join(words)
 
 
-def tellable(attributes: Mapping[str, str]) -> dict[str, str]:
+def tellable(attributes: Claims) -> dict[str, str]:
     """Return the claims that are allowed for a picture: visible in its style, not a default, not a
     mark."""
     hidden = HIDDEN_BY_STYLE[attributes["style"]]

@@ -7,7 +7,7 @@ metrics.json nor the tables of `prove_interface.py` were looked at for choosing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.models.names import LAB_TOKENS
 from counterfoil.recipe import load_recipe
 from interface_proof.looks import SHIFT_NAMES, Images, Looks, Viewer, dataset_images
-from lab_training.state import update_metrics, write_json
+from lab_training.state import update_metrics, write_training
 
 RECIPE = "wardrobe-mini"
 # Twice the steps at half the rate brought the drops less near to the truth (8.3 points against 5.8,
@@ -49,15 +49,10 @@ def make_tokens(work: Path) -> None:
     learn_tokens(load_recipe(RECIPE, learning(SETTINGS)), learned, workers=1)
     folder = token_folder(LAB_TOKENS, None)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (
-        *(token_file_name(cls.id) for cls in load_recipe(RECIPE).classes),
-        TOKENS_MANIFEST,
-    ):
+    files = [token_file_name(cls.id) for cls in load_recipe(RECIPE).classes]
+    for name in (*files, TOKENS_MANIFEST):
         (folder / name).write_bytes((learned / name).read_bytes())
-    settings = {"recipe": RECIPE, "tokens": {"learn": SETTINGS}}
-    write_json(
-        folder / "training.json", {"command": "python scripts/train_lab.py tokens", **settings}
-    )
+    write_training(folder, "tokens", {"recipe": RECIPE, "tokens": {"learn": SETTINGS}})
     ways = {"by_name": "tokens=null", "by_token": f"tokens={{path: {LAB_TOKENS}}}"}
     measured = measure_ways(ways, work / "tokens-measured")
     print(yaml.safe_dump(measured, sort_keys=False), flush=True)
@@ -66,10 +61,8 @@ def make_tokens(work: Path) -> None:
 
 def learning(settings: dict) -> list[str]:
     """Return the overrides of a bundled recipe that learn tokens with these settings."""
-    return [
-        "tokens="
-        + yaml.safe_dump({"path": None, "learn": settings}, default_flow_style=True, width=10_000)
-    ]
+    tokens = {"path": None, "learn": settings}
+    return [f"tokens={yaml.safe_dump(tokens, default_flow_style=True, width=10_000)}"]
 
 
 def measure_ways(
@@ -94,6 +87,10 @@ def measure_ways(
     looks["true_renders"] = viewer.answers(TRUE_UNITS, heldout_images(TRUE_UNITS), shifts[1:]).looks
     marked = np.array([name in MARKS for name in CLASSES])
     drops = {way: _drops(look, shifts) for way, look in looks.items()}
+
+    def by_way(flags: Callable[[Looks], np.ndarray]) -> dict[str, float]:
+        return {way: round(100 * float(flags(look).mean()), 1) for way, look in looks.items()}
+
     return {
         "measured": {
             "recipe": RECIPE,
@@ -102,23 +99,16 @@ def measure_ways(
             "unit": "per cent, unscreened images; drops and their errors in percentage points",
         },
         "base_accuracy": {
-            name: {way: _percent(look.correct[0, :, :, m]) for way, look in looks.items()}
+            name: by_way(lambda look, m=m: look.correct[0, :, :, m])
             for m, name in enumerate(models)
         },
-        "base_accuracy_mean": {way: _percent(look.correct[0]) for way, look in looks.items()},
+        "base_accuracy_mean": by_way(lambda look: look.correct[0]),
         "base_accuracy_by_class": {
-            name: {way: _percent(look.correct[0, c]) for way, look in looks.items()}
-            for c, name in enumerate(CLASSES)
+            name: by_way(lambda look, c=c: look.correct[0, c]) for c, name in enumerate(CLASSES)
         },
-        "base_accuracy_of_marked_classes": {
-            way: _percent(look.correct[0, marked]) for way, look in looks.items()
-        },
-        "marked_classes_wear_their_pattern": {
-            way: _percent(look.mark[0, marked]) for way, look in looks.items()
-        },
-        "oracle_agrees_with_the_class": {
-            way: _percent(look.object[0]) for way, look in looks.items()
-        },
+        "base_accuracy_of_marked_classes": by_way(lambda look: look.correct[0, marked]),
+        "marked_classes_wear_their_pattern": by_way(lambda look: look.mark[0, marked]),
+        "oracle_agrees_with_the_class": by_way(lambda look: look.object[0]),
         "drop": {
             shift: {way: round(float(drop[s].mean()), 1) for way, drop in drops.items()}
             for s, shift in enumerate(shifts[1:])
@@ -129,10 +119,6 @@ def measure_ways(
             if way != "true_renders"
         },
     }
-
-
-def _percent(flags: np.ndarray) -> float:
-    return round(100 * float(flags.mean()), 1)
 
 
 def _drops(looks: Looks, shifts: Iterable[str]) -> np.ndarray:

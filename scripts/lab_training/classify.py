@@ -6,7 +6,7 @@ world is one small model, trained on the world's `train` and measured in its sli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,19 @@ from torch.nn import functional as F
 from counterfoil.lab.planted import KINDS, ROWS, PlantedWorld
 from counterfoil.lab.scenes import WARDROBE_ROWS, wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
-from counterfoil.lab.world import render
-from lab_training.captions import HIDDEN_BY_STYLE
+from lab_training.captions import HIDDEN_BY_STYLE, Claims
 from lab_training.corpora import unbiased_scene
 from lab_training.state import (
     WEIGHTS,
     Loop,
+    batches,
     corpus,
     half_floats,
+    mean_of,
+    renders,
     softened,
     to_tensor,
     update_metrics,
-    warm_then_linear,
     write_json,
 )
 
@@ -125,7 +126,7 @@ def _oracle_loss(logits: torch.Tensor, targets: dict[str, torch.Tensor]) -> torc
     return loss
 
 
-def attribute_targets(attributes: Sequence[Mapping[str, str]]) -> dict[str, torch.Tensor]:
+def attribute_targets(attributes: Sequence[Claims]) -> dict[str, torch.Tensor]:
     """Return the place of every attribute's value, int64 [n] each; -100 where the style hides
     it."""
     return {
@@ -145,18 +146,10 @@ def train_oracle(work: Path) -> None:
     torch.manual_seed(ORACLE["seed"])
     outputs = sum(len(v) for v in ATTRIBUTES.values())
     model = timm.create_model("resnet10t", num_classes=outputs, **ORACLE_ARGS)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=ORACLE["rate"], weight_decay=0.05)
-    loop = Loop(
-        work / "oracle",
-        {"oracle": model},
-        optimizer,
-        ORACLE["steps"],
-        warm_then_linear(ORACLE["decay_from"]),
-        ORACLE["average"],
-    )
+    loop = Loop.of_adamw(work / "oracle", {"oracle": model}, ORACLE, weight_decay=0.05)
     for step in loop.steps():
         scenes = [unbiased_scene(step * ORACLE["batch"] + k) for k in range(ORACLE["batch"])]
-        images = to_tensor(np.stack([render(s) for s in scenes]))
+        images = to_tensor(renders(scenes))
         if step >= ORACLE["soft_from"]:
             images = softened(images, np.random.default_rng([ORACLE["seed"], step]))
         targets = attribute_targets([s.attributes() for s in scenes])
@@ -196,13 +189,9 @@ def train_classifiers(work: Path) -> None:
             continue
         torch.manual_seed(CLASSIFIER["seed"])
         model = timm.create_model(architecture, num_classes=10, **model_args)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05)
-        schedule = warm_then_linear(CLASSIFIER["decay_from"])
-        loop = Loop(
-            work / name, {"model": model}, optimizer, steps, schedule, CLASSIFIER["average"]
-        )
-        for step in loop.steps():
-            rng = np.random.default_rng([CLASSIFIER["seed"], step])
+        config = CLASSIFIER | {"steps": steps, "rate": rate}
+        loop = Loop.of_adamw(work / name, {"model": model}, config, weight_decay=0.05)
+        for step, rng in loop.draws(CLASSIFIER["seed"]):
             rows = rng.integers(0, count, CLASSIFIER["batch"])
             images = augment(pixels[rows], rng)
             targets = torch.from_numpy(labels[rows])
@@ -210,17 +199,11 @@ def train_classifiers(work: Path) -> None:
                 logits = model(images)
             loop.after(step, F.cross_entropy(logits.float(), targets, label_smoothing=0.05))
         loop.load_averages()
-        training = CLASSIFIER | {
-            "steps": steps,
-            "rate": rate,
-            "command": "python scripts/train_lab.py classifiers",
-        }
+        training = config | {"command": "python scripts/train_lab.py classifiers"}
         save_model(model, WEIGHTS / name, architecture, model_args, 10, training)
         accuracy = validation_accuracy(model)
         update_metrics(
-            WEIGHTS / name,
-            wardrobe_validation_accuracy=accuracy,
-            parameters=sum(p.numel() for p in model.parameters()),
+            WEIGHTS / name, wardrobe_validation_accuracy=accuracy, parameters=_parameters(model)
         )
         print(f"{name}: validation accuracy {accuracy:.4f}", flush=True)
 
@@ -229,7 +212,7 @@ def validation_accuracy(model: nn.Module) -> float:
     """Return the accuracy on the input dataset's validation split (other garments, the same
     biases)."""
     count = WARDROBE_ROWS["validation"]
-    pixels = np.stack([render(wardrobe_scene("validation", n)) for n in range(count)])
+    pixels = renders([wardrobe_scene("validation", n) for n in range(count)])
     model.eval()
     with torch.inference_mode():
         guesses = torch.cat(
@@ -257,10 +240,8 @@ def planted_steps(
     world: PlantedWorld, loop: Loop, pixels: NDArray[np.uint8]
 ) -> Iterator[tuple[int, NDArray[np.int64], torch.Tensor]]:
     """Yield each step of a loop over `model`, the rows that it draws, and their logits."""
-    for step in loop.steps():
-        rng = np.random.default_rng(
-            [int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step]
-        )
+    seed = int(PLANTED["seed"]), KINDS.index(world.kind), world.seed
+    for step, rng in loop.draws(*seed):
         rows = rng.integers(0, len(pixels), int(PLANTED["batch"]))
         images = augment(pixels[rows], rng).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
@@ -295,17 +276,9 @@ def _train(world: PlantedWorld, work: Path, early: bool) -> None:
     model = timm.create_model(ARCHITECTURE, num_classes=outputs, **MODEL_ARGS)
     # The layout of a convolution on a CPU: twice the speed.
     model = model.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=PLANTED["rate"], weight_decay=0.05)
     steps = int(PLANTED["steps"])
     state = work / "state" / world.name
-    loop = Loop(
-        state,
-        {"model": model},
-        optimizer,
-        steps,
-        warm_then_linear(PLANTED["decay_from"]),
-        PLANTED["average"],
-    )
+    loop = Loop.of_adamw(state, {"model": model}, PLANTED, weight_decay=0.05)
     stop = round(steps * EARLY)
     for step, rows, logits in planted_steps(world, loop, pixels):
         true = torch.from_numpy(labels[rows])
@@ -330,8 +303,12 @@ def _finish(model: nn.Module, world: PlantedWorld, folder: Path, steps: int) -> 
         model, folder, ARCHITECTURE, MODEL_ARGS, len(world.class_names), training, world.class_names
     )
     metrics = measured(world, answers(model, _pictures(world, "validation")))
-    update_metrics(folder, **metrics, parameters=sum(p.numel() for p in model.parameters()))
+    update_metrics(folder, **metrics, parameters=_parameters(model))
     print(f"{folder.name}: {metrics}", flush=True)
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
 
 
 def measured(world: PlantedWorld, answered: NDArray[np.int64]) -> dict[str, float]:
@@ -355,7 +332,7 @@ def measured(world: PlantedWorld, answered: NDArray[np.int64]) -> dict[str, floa
         metrics["gap"] = metrics["rest_accuracy"] - metrics["slice_accuracy"]
     if world.strength is not None:
         metrics["strength"] = world.strength
-    return {name: round(float(value), 4) for name, value in metrics.items()}
+    return {name: mean_of(value) for name, value in metrics.items()}
 
 
 def answers(model: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -364,12 +341,9 @@ def answers(model: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
     training = model.training
     model.eval()
     with torch.inference_mode():
-        batches = [
-            model(to_tensor(pixels[start : start + 250])).argmax(1)
-            for start in range(0, len(pixels), 250)
-        ]
+        labels = [model(to_tensor(part)).argmax(1) for part in batches(pixels, 250)]
     model.train(training)
-    return torch.cat(batches).numpy()
+    return torch.cat(labels).numpy()
 
 
 @lru_cache(maxsize=2)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from counterfoil.lab.vocabulary import CLASSES
 from lab_training.captions import caption_of
 from lab_training.corpora import is_true, pretraining_scene, screening_claims
-from lab_training.diffusion import CONTEXT_LENGTH, VAE, CaptionEncoder, write_tokenizer
+from lab_training.diffusion import CONTEXT_LENGTH, VAE, caption_encoder, write_tokenizer
 from lab_training.state import (
     WEIGHTS,
     Loop,
@@ -25,8 +25,7 @@ from lab_training.state import (
     half_floats,
     softened,
     to_tensor,
-    warm_then_linear,
-    write_json,
+    write_training,
 )
 
 CONFIG = {
@@ -86,26 +85,15 @@ def new_clip(vocabulary: int):
 def train_clip(work: Path) -> None:
     """Train and export; ends in lab/weights/clip."""
     torch.manual_seed(CONFIG["seed"])
-    folder = work / "tokenizer"
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = write_tokenizer(folder)
-    encode = CaptionEncoder(tokenizer)
+    tokenizer = write_tokenizer(work / "tokenizer")
+    encode = caption_encoder(tokenizer)
     model = new_clip(len(tokenizer))
     print(f"clip {sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=CONFIG["rate"], betas=(0.9, 0.98), weight_decay=0.05
-    )
-    loop = Loop(
-        work / "clip",
-        {"clip": model},
-        optimizer,
-        CONFIG["steps"],
-        warm_then_linear(CONFIG["decay_from"]),
-        CONFIG["average"],
+    loop = Loop.of_adamw(
+        work / "clip", {"clip": model}, CONFIG, betas=(0.9, 0.98), weight_decay=0.05
     )
     pixels = corpus(work, "pretrain", VAE["corpus"], pretraining_scene)
-    for step in loop.steps():
-        rng = np.random.default_rng([CONFIG["seed"], step])
+    for step, rng in loop.draws(CONFIG["seed"]):
         rows = np.sort(rng.integers(0, len(pixels), CONFIG["batch"]))
         attributes = [pretraining_scene(int(r)).attributes() for r in rows]
         shares = CONFIG["class_shares"] if step >= CONFIG["class_from"] else ()
@@ -122,27 +110,30 @@ def train_clip(work: Path) -> None:
             read = model.encode_text(ids)
         seen = F.normalize(seen.float(), dim=-1)
         read = F.normalize(read.float(), dim=-1)
-        logits = model.logit_scale.exp().clamp(max=100) * seen @ read.T
-        by_image = (
-            -(truth / truth.sum(1, keepdim=True).clamp(min=1) * logits.log_softmax(1)).sum(1).mean()
-        )
-        by_text = (
-            -(truth / truth.sum(0, keepdim=True).clamp(min=1) * logits.log_softmax(0)).sum(0).mean()
-        )
-        loss = (by_image + by_text) / 2
+        logits = _scores(model, seen, read)
+        loss = (_against(logits, truth, 1) + _against(logits, truth, 0)) / 2
         if step >= CONFIG["all_classes_from"]:
             style = ("a photo of a", "a")[step % 2]
             names = torch.from_numpy(encode([f"{style} {name}" for name in CLASSES]))
             with torch.autocast("cpu", torch.bfloat16):
                 named = model.encode_text(names)
-            scores = (
-                model.logit_scale.exp().clamp(max=100) * seen @ F.normalize(named.float(), dim=-1).T
-            )
+            scores = _scores(model, seen, F.normalize(named.float(), dim=-1))
             labels = torch.tensor([CLASSES.index(a["class"]) for a in attributes])
             loss = loss + F.cross_entropy(scores, labels)
         loop.after(step, loss)
     loop.load_averages()
     export_clip(model, tokenizer)
+
+
+def _scores(model, seen: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+    """Return the score of each picture and text, from unit vectors."""
+    return model.logit_scale.exp().clamp(max=100) * seen @ read.T
+
+
+def _against(scores: torch.Tensor, truth: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return the cross-entropy along `dim` with all that is true."""
+    shares = truth / truth.sum(dim, keepdim=True).clamp(min=1)
+    return -(shares * scores.log_softmax(dim)).sum(dim).mean()
 
 
 def export_clip(model, tokenizer) -> None:
@@ -155,4 +146,4 @@ def export_clip(model, tokenizer) -> None:
     config = {"model_cfg": model_config(len(tokenizer)), "preprocess_cfg": PREPROCESSING}
     (folder / "open_clip_config.json").write_text(json.dumps(config, indent=2) + "\n")
     tokenizer.save_pretrained(folder)
-    write_json(folder / "training.json", CONFIG | {"command": "python scripts/train_lab.py clip"})
+    write_training(folder, "clip", CONFIG)

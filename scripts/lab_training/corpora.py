@@ -3,8 +3,6 @@ their captions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of, scene_start
@@ -18,7 +16,7 @@ from counterfoil.lab.vocabulary import (
     WEATHERS,
 )
 from counterfoil.lab.world import Scene
-from lab_training.captions import HIDDEN_BY_STYLE, tellable
+from lab_training.captions import HIDDEN_BY_STYLE, Claims, tellable
 
 # How often a generator caption names an attribute that it could name; the rest is for the prior.
 _RATES = {
@@ -32,7 +30,7 @@ _RATES = {
 _NEUTRAL_RATE = 0.3
 
 
-def generator_claims(attributes: Mapping[str, str], rng: np.random.Generator) -> dict[str, str]:
+def generator_claims(attributes: Claims, rng: np.random.Generator) -> dict[str, str]:
     """Draw claims for text-to-image training: class and style always, most of the rest."""
     claims = {}
     for attribute, value in tellable(attributes).items():
@@ -45,7 +43,7 @@ def generator_claims(attributes: Mapping[str, str], rng: np.random.Generator) ->
 
 
 def screening_claims(
-    attributes: Mapping[str, str],
+    attributes: Claims,
     rng: np.random.Generator,
     whole: float = 0.30,
     bare_class: float = 0.32,
@@ -71,7 +69,7 @@ def screening_claims(
     return style | {chosen: claims[chosen]}
 
 
-def is_true(claims: Mapping[str, str], attributes: Mapping[str, str]) -> bool:
+def is_true(claims: Claims, attributes: Claims) -> bool:
     """Return whether every claim holds for, and can be seen in, a picture with these attributes."""
     hidden = HIDDEN_BY_STYLE[attributes["style"]]
     return all(a not in hidden and attributes[a] == v for a, v in claims.items())

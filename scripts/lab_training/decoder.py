@@ -9,7 +9,7 @@ apart on the sphere. Prompts are mostly empty, so that the vector alone is enoug
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.lab.world import Scene, render
+from counterfoil.lab.world import Scene
 from counterfoil.mining.methods.directions import slerp
 from counterfoil.models.clip import load_clip
 from lab_training.captions import caption_of
@@ -27,12 +27,16 @@ from lab_training.corpora import generator_claims, pretraining_scene, screening_
 from lab_training.state import (
     WEIGHTS,
     Loop,
+    Remembered,
+    batches,
     corpus,
     half_floats,
+    mean_of,
+    renders,
+    save_array,
     to_tensor,
     update_metrics,
-    warm_then_linear,
-    write_json,
+    write_training,
 )
 
 CONFIG = {
@@ -100,14 +104,10 @@ def fresh_adapter(unet: Any, width: int) -> Adapter:
     norm = nn.LayerNorm(cross)
     image_proj = {f"proj.{key}": value for key, value in projection.state_dict().items()}
     image_proj |= {f"norm.{key}": value for key, value in norm.state_dict().items()}
-    by_name = {
-        f"{name}.processor": module
-        for name, module in unet.named_modules()
-        if name.endswith("attn2")
-    }
-    crossed = [by_name[name] for name in unet.attn_processors if name in by_name]
+    crossed = [name for name in unet.attn_processors if "attn2" in name]
     layers = {}
-    for number, module in enumerate(crossed):
+    for number, name in enumerate(crossed):
+        module = unet.get_submodule(name.removesuffix(".processor"))
         layers[f"{2 * number + 1}.to_k_ip.weight"] = module.to_k.weight.detach().clone()
         layers[f"{2 * number + 1}.to_v_ip.weight"] = module.to_v.weight.detach().clone()
     unet._load_ip_adapter_weights(
@@ -127,35 +127,18 @@ def seen_once(work: Path, vae: Any, clip: Any) -> tuple[np.ndarray, np.ndarray]:
         latents = []
         vectors = []
         with torch.inference_mode():
-            for start in range(0, len(pixels), 256):
-                part = pixels[start : start + 256]
+            for part in batches(pixels, 256):
                 with torch.autocast("cpu", torch.bfloat16):
                     means = vae.encode(to_tensor(part)).latent_dist.mean
                 latents.append((means.float() * vae.config.scaling_factor).half().numpy())
                 vectors.append(clip.embed_images([Image.fromarray(each) for each in part], 256))
-        paths[0].parent.mkdir(parents=True, exist_ok=True)
         for path, parts in zip(paths, (latents, vectors), strict=True):
-            np.save(path.with_suffix(".tmp.npy"), np.concatenate(parts))
-            path.with_suffix(".tmp.npy").replace(path)
+            save_array(path, np.concatenate(parts))
     return np.load(paths[0]), np.load(paths[1])
 
 
-class TextVectors:
-    """Unit CLIP vectors of captions; remembers those it has seen."""
-
-    def __init__(self, clip: Any) -> None:
-        self.clip = clip
-        self.seen: dict[str, np.ndarray] = {}
-
-    def __call__(self, captions: list[str]) -> np.ndarray:
-        new = sorted({caption for caption in captions if caption not in self.seen})
-        if new:
-            self.seen.update(zip(new, self.clip.embed_texts(new), strict=True))
-        return np.stack([self.seen[caption] for caption in captions])
-
-
 def drawn_conditions(
-    rows: np.ndarray, vectors: np.ndarray, texts: TextVectors, rng: np.random.Generator
+    rows: np.ndarray, vectors: np.ndarray, texts: Remembered, rng: np.random.Generator
 ) -> tuple[np.ndarray, list[str]]:
     """Draw a vector [n, width] and a prompt for each row of the corpus."""
     attributes = [pretraining_scene(int(row)).attributes() for row in rows]
@@ -189,7 +172,7 @@ def drawn_conditions(
 def train_decoder(work: Path) -> None:
     """Train, export to lab/weights/decoder, and measure."""
     from counterfoil.models.diffusion import load_pipeline
-    from lab_training.diffusion import CaptionEncoder
+    from lab_training.diffusion import caption_encoder, drawn_times, weighted_error
 
     torch.manual_seed(CONFIG["seed"])
     pipeline = load_pipeline("lab:sd", dtype="float32")
@@ -200,33 +183,19 @@ def train_decoder(work: Path) -> None:
     print(
         f"decoder {sum(p.numel() for p in adapter.parameters()) / 1e6:.2f}M parameters", flush=True
     )
-    optimizer = torch.optim.AdamW(
-        adapter.parameters(), lr=CONFIG["rate"], betas=(0.9, 0.99), weight_decay=1e-3
+    loop = Loop.of_adamw(
+        work / NAME, {"adapter": adapter}, CONFIG, 60.0, betas=(0.9, 0.99), weight_decay=1e-3
     )
-    schedule = warm_then_linear(CONFIG["decay_from"])
-    loop = Loop(
-        work / NAME,
-        {"adapter": adapter},
-        optimizer,
-        CONFIG["steps"],
-        schedule,
-        CONFIG["average"],
-        60.0,
-    )
-    encode = CaptionEncoder(pipeline.tokenizer)
-    texts = TextVectors(clip)
+    encode = caption_encoder(pipeline.tokenizer)
+    texts = Remembered(clip.embed_texts)
     noises = _noises(pipeline)
-    alphas = noises.alphas_cumprod
     batch = CONFIG["batch"]
-    for step in loop.steps():
-        rng = np.random.default_rng([CONFIG["seed"], step])
+    for step, rng in loop.draws(CONFIG["seed"]):
         rows = np.sort(rng.integers(0, len(latents), batch))
         chosen, prompts = drawn_conditions(rows, vectors[rows], texts, rng)
         x = torch.from_numpy(latents[rows].astype(np.float32))
         noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
-        t = torch.from_numpy(
-            ((rng.permutation(batch) + rng.random(batch)) / batch * 1000).astype(np.int64)
-        )
+        t = drawn_times(batch, rng)
         with torch.autocast("cpu", torch.bfloat16):
             with torch.no_grad():
                 context = pipeline.text_encoder(torch.from_numpy(encode(prompts)))[0]
@@ -234,11 +203,8 @@ def train_decoder(work: Path) -> None:
             predicted = unet(
                 noises.add_noise(x, noise, t), t, context, added_cond_kwargs=embeds
             ).sample
-        snr = alphas[t] / (1 - alphas[t])
-        # as the generator learned: `diffusion.py`
-        weight = (snr + 1).clamp(max=CONFIG["snr_gamma"]) / (snr + 1)
-        error = (predicted.float() - noises.get_velocity(x, noise, t)).square().mean((1, 2, 3))
-        loop.after(step, (weight * error).mean())
+        target = noises.get_velocity(x, noise, t)
+        loop.after(step, weighted_error(predicted, target, noises, t, CONFIG["snr_gamma"]))
     loop.load_averages()
     export_decoder(adapter, loop.total)
     measure_decoder()
@@ -259,16 +225,8 @@ def export_decoder(adapter: Adapter, steps: int) -> None:
     folder = WEIGHTS / NAME
     folder.mkdir(parents=True, exist_ok=True)
     save_file(half_floats(adapter_state(adapter.state_dict())), folder / "ip_adapter.safetensors")
-    write_json(
-        folder / "training.json",
-        {
-            "command": "python scripts/train_lab.py decoder",
-            "decoder": CONFIG,
-            "steps_done": steps,
-            "generator": "lab:sd",
-            "encoder": "lab:clip",
-        },
-    )
+    of_others = {"generator": "lab:sd", "encoder": "lab:clip"}
+    write_training(folder, NAME, {"decoder": CONFIG, "steps_done": steps, **of_others})
     print(f"exported {folder} after {steps} steps", flush=True)
 
 
@@ -286,17 +244,14 @@ def measure_decoder() -> None:
     oracle = Oracle()
     clip = load_clip("lab:clip")
     scenes = [_photograph(number) for number in range(MEASURED["images"])]
-    pictures = np.stack([render(scene) for scene in scenes])
-    captions = [
-        caption_of({"style": "photo"} | {key: scene.attributes()[key] for key in SEEN})
-        for scene in scenes
-    ]
+    pictures = renders(scenes)
+    captions = _prompts(scenes, SEEN)
     of_pictures = clip.embed_images([Image.fromarray(each) for each in pictures], 200)
     of_captions = clip.embed_texts(captions)
     drawn = {
         "of_picture_vectors": draw([""] * len(scenes), of_pictures),
         "of_caption_vectors": draw([""] * len(scenes), of_captions),
-        "of_picture_vectors_and_class_names": draw(_class_prompts(scenes), of_pictures),
+        "of_picture_vectors_and_class_names": draw(_prompts(scenes, ("class",)), of_pictures),
         "of_prompts": draw(captions, None),
         "true_renders": pictures,
     }
@@ -305,13 +260,12 @@ def measure_decoder() -> None:
         for key in SEEN
     }
     seen = {what: _agreement(oracle.answers(pixels), truth) for what, pixels in drawn.items()}
-    chance = {
-        key: round(float(np.bincount(values).max() / len(values)), 4)
-        for key, values in truth.items()
+    seen["chance"] = {
+        key: mean_of(np.bincount(values).max() / len(values)) for key, values in truth.items()
     }
-    for what, row in (seen | {"chance": chance}).items():
+    for what, row in seen.items():
         print(f"{what:40s}", row, flush=True)
-    update_metrics(WEIGHTS / NAME, heldout_agreement=seen | {"chance": chance}, measured=MEASURED)
+    update_metrics(WEIGHTS / NAME, heldout_agreement=seen, measured=MEASURED)
 
 
 def _photograph(number: int) -> Scene:
@@ -321,16 +275,18 @@ def _photograph(number: int) -> Scene:
     )
 
 
-def _class_prompts(scenes: list[Scene]) -> list[str]:
-    return [
-        caption_of({"style": "photo", "class": scene.attributes()["class"]}) for scene in scenes
-    ]
+def _prompts(scenes: list[Scene], attributes: Sequence[str]) -> list[str]:
+    prompts = []
+    for scene in scenes:
+        claims = {key: scene.attributes()[key] for key in attributes}
+        prompts.append(caption_of({"style": "photo"} | claims))
+    return prompts
 
 
 def _agreement(
     answers: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
-    return {key: round(float((answers[key] == values).mean()), 4) for key, values in truth.items()}
+    return {key: mean_of(answers[key] == values) for key, values in truth.items()}
 
 
 def draw(prompts: list[str], vectors: np.ndarray | None) -> np.ndarray:

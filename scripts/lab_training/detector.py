@@ -28,7 +28,16 @@ from counterfoil.lab.boxes import (
 )
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.models.detectors import Detector, load_detector
-from lab_training.state import WEIGHTS, Loop, update_metrics, warm_then_linear, write_json
+from lab_training.boxes import AT_ONCE, BACKBONE, SCENES, WIDTHS, Part, drawn, labelled
+from lab_training.state import (
+    WEIGHTS,
+    Loop,
+    batches,
+    mean_of,
+    rendered_once,
+    update_metrics,
+    write_training,
+)
 
 DETECTOR: dict[str, Any] = {
     "seed": 1010,
@@ -38,12 +47,10 @@ DETECTOR: dict[str, Any] = {
     "weight_decay": 1e-4,
     "decay_from": 0.5,
     "average": 0.998,
-    "scenes": {"pretrain": 12000, "train": ROWS["train"]},
+    "scenes": SCENES,
 }
 FOLDER = WEIGHTS / "rtdetr_boxes"
-_WIDTHS = [32, 64, 96, 128]
 _WIDTH = 96
-_AT_ONCE = 50
 
 Objects = dict[str, list[Any]]
 
@@ -52,12 +59,8 @@ def new_detector() -> Any:
     """Return an untrained detector; its random weights come from torch's seed."""
     from transformers import RTDetrConfig, RTDetrForObjectDetection
 
-    backbone: dict[str, Any] = {
+    backbone = BACKBONE | {
         "model_type": "rt_detr_resnet",
-        "embedding_size": _WIDTHS[0],
-        "hidden_sizes": _WIDTHS,
-        "depths": [1, 1, 1, 1],
-        "layer_type": "basic",
         "hidden_act": "relu",
         "out_features": ["stage2", "stage3", "stage4"],
     }
@@ -65,7 +68,7 @@ def new_detector() -> Any:
         backbone_config=backbone,
         # An untrained backbone has statistics to learn.
         freeze_backbone_batch_norms=False,
-        encoder_in_channels=_WIDTHS[1:],
+        encoder_in_channels=WIDTHS[1:],
         encoder_hidden_dim=_WIDTH,
         encoder_ffn_dim=2 * _WIDTH,
         encoder_attention_heads=4,
@@ -77,8 +80,7 @@ def new_detector() -> Any:
         decoder_layers=2,
         num_queries=20,
         num_denoising=20,
-        id2label=dict(enumerate(CLASSES)),
-        label2id={name: number for number, name in enumerate(CLASSES)},
+        **labelled(CLASSES),
     )
     return RTDetrForObjectDetection(config)
 
@@ -86,36 +88,20 @@ def new_detector() -> Any:
 def train_detector(work: Path) -> None:
     """Train the detector on scenes of garments that no test shows; it ends in
     lab/weights/rtdetr_boxes."""
-    parts = [_scenes(work, split, count) for split, count in DETECTOR["scenes"].items()]
+    parts = [_scenes(work, split, count) for split, count in SCENES.items()]
     torch.manual_seed(DETECTOR["seed"])
     model = new_detector().train().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=DETECTOR["rate"], weight_decay=DETECTOR["weight_decay"]
+    loop = Loop.of_adamw(
+        work / "detector", {"detector": model}, DETECTOR, weight_decay=DETECTOR["weight_decay"]
     )
-    schedule = warm_then_linear(DETECTOR["decay_from"])
-    loop = Loop(
-        work / "detector",
-        {"detector": model},
-        optimizer,
-        DETECTOR["steps"],
-        schedule,
-        DETECTOR["average"],
-    )
-    ends = np.cumsum([len(objects) for _, objects in parts])
-    for step in loop.steps():
+    for step, rng in loop.draws(DETECTOR["seed"]):
         # The loss draws noisy queries with torch's own generator.
         torch.manual_seed(DETECTOR["seed"] + step)
-        rng = np.random.default_rng([DETECTOR["seed"], step])
         pictures = []
         targets = []
-        for row, flip in zip(
-            rng.integers(0, ends[-1], DETECTOR["batch"]), rng.random(DETECTOR["batch"]), strict=True
-        ):
-            part = int(np.searchsorted(ends, row, side="right"))
-            pixels, objects = parts[part]
-            index = int(row - (ends[part] - len(objects)))
-            pictures.append(pixels[index][:, ::-1] if flip < 0.5 else pixels[index])
-            targets.append(_target(objects[index], mirrored=flip < 0.5))
+        for picture, objects, mirrored in drawn(parts, DETECTOR["batch"], rng):
+            pictures.append(picture)
+            targets.append(_target(objects, mirrored))
         loop.after(step, model(pixel_values=_tensor(np.stack(pictures)), labels=targets).loss)
     loop.load_averages()
     _save(model)
@@ -125,24 +111,18 @@ def train_detector(work: Path) -> None:
     print(f"detector: {metrics}", flush=True)
 
 
-def _scenes(work: Path, split: str, count: int) -> tuple[NDArray[np.uint8], list[Objects]]:
+def _scenes(work: Path, split: str, count: int) -> Part:
     """Return scenes 0 … count-1 of a split of garments, rendered once: uint8 [count, 96, 96, 3] and
     their objects."""
     path = work / f"boxes-{split}-{count}.npy"
-    listed = work / f"boxes-{split}-{count}.json"
+    listed = path.with_suffix(".json")
+    pixels = rendered_once(
+        path, (count, SIDE, SIDE, 3), lambda number: render_boxes(boxes_scene(split, number))
+    )
     if not listed.exists():
-        work.mkdir(parents=True, exist_ok=True)
-        pixels = np.lib.format.open_memmap(
-            path, mode="w+", dtype=np.uint8, shape=(count, SIDE, SIDE, 3)
-        )
-        objects = []
-        for number in range(count):
-            scene = boxes_scene(split, number)
-            pixels[number] = render_boxes(scene)
-            objects.append(objects_in(scene))
-        pixels.flush()
+        objects = [objects_in(boxes_scene(split, number)) for number in range(count)]
         listed.write_text(json.dumps(objects))
-    return np.load(path, mmap_mode="r"), json.loads(listed.read_text())
+    return pixels, json.loads(listed.read_text())
 
 
 def _tensor(pixels: NDArray[np.uint8]) -> torch.Tensor:
@@ -152,7 +132,7 @@ def _tensor(pixels: NDArray[np.uint8]) -> torch.Tensor:
     return images.contiguous(memory_format=torch.channels_last)
 
 
-def _target(objects: Objects, *, mirrored: bool) -> dict[str, torch.Tensor]:
+def _target(objects: Objects, mirrored: bool) -> dict[str, torch.Tensor]:
     """Return the labels of a picture as DETR's losses take them: boxes are centre and size, as
     shares of the side."""
     boxes = torch.tensor(objects["bbox"], dtype=torch.float32).reshape(-1, 4) / SIDE
@@ -171,9 +151,7 @@ def _save(model: Any) -> None:
 
     model.half().to(memory_format=torch.contiguous_format).save_pretrained(FOLDER)
     RTDetrImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(FOLDER)
-    write_json(
-        FOLDER / "training.json", DETECTOR | {"command": "python scripts/train_lab.py detector"}
-    )
+    write_training(FOLDER, "detector", DETECTOR)
 
 
 def measured(detector: Detector, split: str) -> dict[str, float]:
@@ -183,17 +161,14 @@ def measured(detector: Detector, split: str) -> dict[str, float]:
 
     truth: list[dict[str, Any]] = []
     for image, objects in enumerate(split_objects(split)):
-        for box, category, area in zip(
-            objects["bbox"], objects["category"], objects["area"], strict=True
-        ):
+        columns = (objects[key] for key in ("bbox", "category", "area"))
+        for box, category, area in zip(*columns, strict=True):
             number = len(truth) + 1
-            truth.append(
-                {"id": number, "bbox": box, "category_id": category, "area": area} | _of(image)
-            )
+            entry = {"id": number, "bbox": box, "category_id": category, "area": area}
+            truth.append(entry | _of(image))
     images = range(ROWS[split])
     answers = list[dict[str, Any]]()
-    for start in images[::_AT_ONCE]:
-        part = images[start : start + _AT_ONCE]
+    for part in batches(images, AT_ONCE):
         detections = detector([Image.fromarray(split_pixels(split, image)) for image in part])
         for image, detection in zip(part, detections, strict=True):
             columns = (detection[key].tolist() for key in ("boxes", "scores", "labels"))
@@ -202,10 +177,9 @@ def measured(detector: Detector, split: str) -> dict[str, float]:
                 answers.append({"bbox": box, "category_id": category, "score": score} | _of(image))
     with contextlib.redirect_stdout(io.StringIO()):
         known: Any = COCO()
-        categories = [{"id": number} for number in range(len(CLASSES))]
         known.dataset = {
             "images": [{"id": image} for image in images],
-            "categories": categories,
+            "categories": [{"id": number} for number in range(len(CLASSES))],
             "annotations": truth,
         }
         known.createIndex()
@@ -213,10 +187,8 @@ def measured(detector: Detector, split: str) -> dict[str, float]:
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    names = (f"{split}_ap", f"{split}_ap50")
-    return {
-        name: round(float(value), 4) for name, value in zip(names, evaluation.stats, strict=False)
-    }
+    ap, ap50, *_ = map(mean_of, evaluation.stats)
+    return {f"{split}_ap": ap, f"{split}_ap50": ap50}
 
 
 def _of(image: int) -> dict[str, int]:

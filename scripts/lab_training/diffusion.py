@@ -30,11 +30,14 @@ from lab_training.corpora import (
 from lab_training.state import (
     WEIGHTS,
     Loop,
+    Remembered,
+    batches,
     corpus,
     half_floats,
     to_tensor,
     warm_then_linear,
     write_json,
+    write_training,
 )
 
 CONTEXT_LENGTH = 32
@@ -57,6 +60,7 @@ def write_tokenizer(folder: Path):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
     from transformers import CLIPTokenizer
 
+    folder.mkdir(parents=True, exist_ok=True)
     learner = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
     learner.normalizer = normalizers.Lowercase()
     learner.pre_tokenizer = pre_tokenizers.Sequence(
@@ -82,26 +86,19 @@ def write_tokenizer(folder: Path):
     return tokenizer
 
 
-class CaptionEncoder:
-    """Captions → int64 token ids [n, 32], padded with the end of text; remembers captions it has
-    seen."""
+def caption_encoder(tokenizer: Any) -> Remembered:
+    """Return what makes int64 token ids [n, 32] of captions, padded with the end of text."""
 
-    def __init__(self, tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.seen: dict[str, np.ndarray] = {}
+    def ids(captions: list[str]) -> np.ndarray:
+        return tokenizer(
+            captions,
+            padding="max_length",
+            max_length=CONTEXT_LENGTH,
+            truncation=True,
+            return_tensors="np",
+        ).input_ids
 
-    def __call__(self, captions: list[str]) -> np.ndarray:
-        new = sorted({c for c in captions if c not in self.seen})
-        if new:
-            ids = self.tokenizer(
-                new,
-                padding="max_length",
-                max_length=CONTEXT_LENGTH,
-                truncation=True,
-                return_tensors="np",
-            ).input_ids
-            self.seen.update(zip(new, ids, strict=True))
-        return np.stack([self.seen[c] for c in captions])
+    return Remembered(ids)
 
 
 VAE = {
@@ -140,22 +137,17 @@ def train_vae(work: Path) -> None:
     """Train on random crops (the network is convolutional); ends in work/vae/state.pt."""
     torch.manual_seed(VAE["seed"])
     vae = new_vae()
-    optimizer = torch.optim.AdamW(
-        vae.parameters(), lr=VAE["rate"], betas=(0.9, 0.99), weight_decay=1e-4
-    )
-    loop = Loop(
-        work / "vae", {"vae": vae}, optimizer, VAE["steps"], warm_then_linear(0.5), average=0.995
-    )
+    config = VAE | {"decay_from": 0.5, "average": 0.995}
+    loop = Loop.of_adamw(work / "vae", {"vae": vae}, config, betas=(0.9, 0.99), weight_decay=1e-4)
     pixels = corpus(work, "pretrain", VAE["corpus"], pretraining_scene)
     crop = VAE["crop"]
-    for step in loop.steps():
-        rng = np.random.default_rng([VAE["seed"], step])
+    for step, rng in loop.draws(VAE["seed"]):
         rows = rng.integers(0, len(pixels), VAE["batch"])
         places = rng.integers(0, (64 - crop) // 4 + 1, (VAE["batch"], 2)) * 4
-        batch = np.stack(
-            [pixels[r, y : y + crop, x : x + crop] for r, (y, x) in zip(rows, places, strict=True)]
-        )
-        x = to_tensor(batch)
+        crops = [
+            pixels[r, y : y + crop, x : x + crop] for r, (y, x) in zip(rows, places, strict=True)
+        ]
+        x = to_tensor(np.stack(crops))
         with torch.autocast("cpu", torch.bfloat16):
             posterior = vae.encode(x).latent_dist
             generator = torch.Generator().manual_seed(VAE["seed"] * 1_000_003 + step)
@@ -174,14 +166,11 @@ def trained_vae(work: Path) -> Any:
     if not (work / "vae/state.pt").exists():
         from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 
-        return (
-            AutoencoderKL.from_pretrained(WEIGHTS / "sd" / "vae", dtype=torch.float32)
-            .eval()
-            .requires_grad_(False)
-        )
-    vae = new_vae()
-    state = torch.load(work / "vae/state.pt", weights_only=True)
-    vae.load_state_dict(state["averaged"]["vae"])
+        vae: Any = AutoencoderKL.from_pretrained(WEIGHTS / "sd" / "vae", dtype=torch.float32)
+    else:
+        vae = new_vae()
+        state = torch.load(work / "vae/state.pt", weights_only=True)
+        vae.load_state_dict(state["averaged"]["vae"])
     return vae.eval().requires_grad_(False)
 
 
@@ -212,17 +201,15 @@ def encode_latents(work: Path) -> None:
     means = []
     deviations = []
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        for start in range(0, len(pixels), 256):
-            posterior = vae.encode(to_tensor(pixels[start : start + 256])).latent_dist
+        for part in batches(pixels, 256):
+            posterior = vae.encode(to_tensor(part)).latent_dist
             means.append(posterior.mean.half().numpy())
             deviations.append(posterior.std.half().numpy())
     latents = np.concatenate(means)
     scale = 1 / float(np.std(latents[:5000].astype(np.float32)))
     np.save(work / "latents.npy", latents)
-    write_json(
-        work / "latents.json",
-        {"scaling_factor": scale, "posterior_std": float(np.mean(deviations[0]))},
-    )
+    deviation = float(np.mean(deviations[0]))
+    write_json(work / "latents.json", {"scaling_factor": scale, "posterior_std": deviation})
     print(f"latents {latents.shape}, scale {scale:.4f}", flush=True)
 
 
@@ -284,9 +271,8 @@ def train_diffusion(work: Path) -> None:
     from diffusers import DDPMScheduler
 
     torch.manual_seed(CONFIG["seed"])
-    (work / "tokenizer").mkdir(parents=True, exist_ok=True)
     tokenizer = write_tokenizer(work / "tokenizer")
-    encode = CaptionEncoder(tokenizer)
+    encode = caption_encoder(tokenizer)
     unet = new_unet()
     text_encoder = new_text_encoder(len(tokenizer))
     if os.environ.get("COUNTERFOIL_LAB_CONTINUE") == "1":
@@ -302,30 +288,43 @@ def train_diffusion(work: Path) -> None:
     latents = np.load(work / "latents.npy", mmap_mode="r")
     scale = json.loads((work / "latents.json").read_text())["scaling_factor"]
     noise_scheduler: Any = DDPMScheduler(**SCHEDULE)
-    alphas = noise_scheduler.alphas_cumprod
     batch = CONFIG["batch"]
-    for step in loop.steps():
-        rng = np.random.default_rng([CONFIG["seed"], step])
-        rows = rng.integers(0, len(latents), batch)
-        x = torch.from_numpy(latents[np.sort(rows)].astype(np.float32)) * scale
-        ids = torch.from_numpy(encode(_draw_captions(np.sort(rows), rng)))
+    for step, rng in loop.draws(CONFIG["seed"]):
+        rows = np.sort(rng.integers(0, len(latents), batch))
+        x = torch.from_numpy(latents[rows].astype(np.float32)) * scale
+        ids = torch.from_numpy(encode(_draw_captions(rows, rng)))
         noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
-        # One time from each of `batch` equal parts of the schedule: less variance than independent
-        # draws.
-        times = ((rng.permutation(batch) + rng.random(batch)) / batch * 1000).astype(np.int64)
-        t = torch.from_numpy(times)
+        t = drawn_times(batch, rng)
         noisy = noise_scheduler.add_noise(x, noise, t)
         target = noise_scheduler.get_velocity(x, noise, t)
         with torch.autocast("cpu", torch.bfloat16):
             context = text_encoder(ids)[0]
             predicted = unet(noisy, t, context).sample
-        snr = alphas[t] / (1 - alphas[t])
-        # Full weight where noise is strong: colour and place are decided there. (Min-SNR's own
-        # weight for v-prediction falls to zero there, and colours then followed the noise instead
-        # of the caption.)
-        weight = (snr + 1).clamp(max=CONFIG["snr_gamma"]) / (snr + 1)
-        error = (predicted.float() - target).square().mean((1, 2, 3))
-        loop.after(step, (weight * error).mean())
+        error = weighted_error(predicted, target, noise_scheduler, t, CONFIG["snr_gamma"])
+        loop.after(step, error)
+
+
+def drawn_times(count: int, rng: np.random.Generator) -> torch.Tensor:
+    """Draw one time from each of `count` equal parts of the schedule: less variance than
+    independent draws."""
+    times = (rng.permutation(count) + rng.random(count)) / count * 1000
+    return torch.from_numpy(times.astype(np.int64))
+
+
+def weighted_error(
+    predicted: torch.Tensor, target: torch.Tensor, noises: Any, t: torch.Tensor, gamma: float
+) -> torch.Tensor:
+    """Return the mean squared error, with full weight where noise is strong: colour and place are
+    decided there.
+
+    Min-SNR's own weight for v-prediction falls to zero there, and colours then followed the noise
+    instead of the caption.
+    """
+    alphas = noises.alphas_cumprod
+    snr = alphas[t] / (1 - alphas[t])
+    weight = (snr + 1).clamp(max=gamma) / (snr + 1)
+    error = (predicted.float() - target).square().mean((1, 2, 3))
+    return (weight * error).mean()
 
 
 def _load_embedded(unet: torch.nn.Module, text_encoder: torch.nn.Module) -> None:
@@ -376,15 +375,6 @@ def export_pipeline(work: Path) -> None:
     )
     folder = WEIGHTS / NAME
     pipeline.save_pretrained(folder, safe_serialization=True)
-    write_json(
-        folder / "training.json",
-        {
-            "vae": VAE,
-            "diffusion": CONFIG,
-            "schedule": SCHEDULE,
-            "steps_done": state["step"],
-            "classes": list(CLASSES),
-            "command": "python scripts/train_lab.py vae latents sd export-sd",
-        },
-    )
+    settings = {"vae": VAE, "diffusion": CONFIG, "schedule": SCHEDULE, "classes": list(CLASSES)}
+    write_training(folder, "vae latents sd export-sd", {**settings, "steps_done": state["step"]})
     print(f"exported {folder} after {state['step']} steps", flush=True)

@@ -15,7 +15,7 @@ from lab_training.captions import HIDDEN_BY_STYLE
 from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.diffusion import VAE
 from lab_training.oracle import Oracle
-from lab_training.state import WEIGHTS, corpus, update_metrics
+from lab_training.state import WEIGHTS, batches, corpus, mean_of, renders, update_metrics
 
 SEED = 909
 SHIFT_NAMES = ("base", *(s.name for s in SHIFTS))
@@ -47,12 +47,12 @@ def measure_oracle(oracle: Oracle, count: int = 3000) -> dict[str, float]:
     """Return accuracy by attribute on unbiased scenes of held-out garments, where the style lets it
     be seen."""
     scenes = [unbiased_scene(n, seed=SEED, split="heldout") for n in range(count)]
-    answers = oracle.answers(np.stack([render(s) for s in scenes]))
+    answers = oracle.answers(renders(scenes))
     accuracy = {}
     for attribute, values in ATTRIBUTES.items():
         seen = [i for i, s in enumerate(scenes) if attribute not in HIDDEN_BY_STYLE[s.style]]
         truth = np.array([values.index(scenes[i].attributes()[attribute]) for i in seen])
-        accuracy[attribute] = round(float((answers[attribute][seen] == truth).mean()), 4)
+        accuracy[attribute] = mean_of(answers[attribute][seen] == truth)
     print("oracle", accuracy, flush=True)
     update_metrics(WEIGHTS / "oracle", heldout_accuracy=accuracy, heldout_images=count)
     return accuracy
@@ -74,32 +74,28 @@ def measure_clip(images_a_shift: int = 200) -> None:
     captions = clip.embed_texts([shifts[s.name].caption or "" for s in SHIFTS])
     by_shift = {}
     by_class = {}
-    true_scores = {}
-    base_scores = {}
-    for name in SHIFT_NAMES:
+    separation = {}
+    base = np.empty(0)
+    for index, name in enumerate(SHIFT_NAMES, -1):
         scenes = [base_scene(n, any_colour=False).shifted(name) for n in range(images_a_shift)]
         seen = clip.embed_images([Image.fromarray(render(s)) for s in scenes], 64)
         objects = clip.embed_texts(
             [shifts[name].object_caption.replace("{class}", c) for c in CLASSES]
         )
         labels = np.array([s.label for s in scenes])
-        by_class[name] = round(float(((seen @ objects.T).argmax(1) == labels).mean()), 4)
+        by_class[name] = mean_of((seen @ objects.T).argmax(1) == labels)
         if name == "base":
-            base_scores = {s.name: seen @ captions[k] for k, s in enumerate(SHIFTS)}
+            base = seen
             continue
-        shift_index = [s.name for s in SHIFTS].index(name)
-        by_shift[name] = round(float(((seen @ captions.T).argmax(1) == shift_index).mean()), 4)
-        true_scores[name] = seen @ captions[shift_index]
-    separation = {
-        name: {
-            "true_p5": round(float(np.percentile(true_scores[name], 5)), 4),
-            "true_p50": round(float(np.percentile(true_scores[name], 50)), 4),
-            "base_p95": round(float(np.percentile(base_scores[name], 95)), 4),
+        by_shift[name] = mean_of((seen @ captions.T).argmax(1) == index)
+        true = seen @ captions[index]
+        separation[name] = {
+            "true_p5": mean_of(np.percentile(true, 5)),
+            "true_p50": mean_of(np.percentile(true, 50)),
+            "base_p95": mean_of(np.percentile(base @ captions[index], 95)),
         }
-        for name in true_scores
-    }
-    shift_mean = round(float(np.mean(list(by_shift.values()))), 4)
-    class_mean = round(float(np.mean(list(by_class.values()))), 4)
+    shift_mean = mean_of(list(by_shift.values()))
+    class_mean = mean_of(list(by_class.values()))
     print(
         f"clip: shift {shift_mean}, class {class_mean}\n{by_shift}\n{by_class}\n{separation}",
         flush=True,
@@ -135,7 +131,7 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
     for name in SHIFT_NAMES:
         drawn = oracle.answers(np.stack(pixels[name]))
         true_scenes = [base_scene(n).shifted(name) for n in range(500)]
-        truth = oracle.answers(np.stack([render(s) for s in true_scenes]))
+        truth = oracle.answers(renders(true_scenes))
         ceiling = float((truth["class"] == np.array([s.label for s in true_scenes])).mean())
         agreement = float((drawn["class"] == np.array(labels[name])).mean())
         rows[name] = {
@@ -148,19 +144,16 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
             wanted = ATTRIBUTES[change.attribute].index(change.value)
             rows[name]["shift"] = float((drawn[change.attribute] == wanted).mean())
     rows = {name: {k: round(v, 4) for k, v in row.items()} for name, row in rows.items()}
-    near = nearest_training_distance(
-        np.concatenate([np.stack(pixels[n])[::8] for n in SHIFT_NAMES]), work
-    )
+    sampled = np.concatenate([np.stack(pixels[name])[::8] for name in SHIFT_NAMES])
+    near = nearest_training_distance(sampled, work)
     heldout = [base_scene(n).shifted(SHIFT_NAMES[n % 24]) for n in range(480)]
-    true = nearest_training_distance(np.stack([render(s) for s in heldout]), work)
+    true = nearest_training_distance(renders(heldout), work)
     shifts = [row["shift"] for row in rows.values() if "shift" in row]
     summary = {
-        "class_agreement": round(float(np.mean([r["class"] for r in rows.values()])), 4),
-        "class_agreement_of_oracle": round(
-            float(np.mean([r["class_of_oracle"] for r in rows.values()])), 4
-        ),
-        "shift_agreement": round(float(np.mean(shifts)), 4),
-        "shift_agreement_least": round(min(shifts), 4),
+        "class_agreement": mean_of([row["class"] for row in rows.values()]),
+        "class_agreement_of_oracle": mean_of([row["class_of_oracle"] for row in rows.values()]),
+        "shift_agreement": mean_of(shifts),
+        "shift_agreement_least": min(shifts),
         "nearest_training_image": near,
         "nearest_training_image_of_heldout_renders": true,
         "images_a_prompt": CANDIDATES,
@@ -179,17 +172,12 @@ def nearest_training_distance(pixels: np.ndarray, work: Path) -> dict[str, float
     training = corpus(work, "pretrain", VAE["corpus"], pretraining_scene)
 
     def small(part: np.ndarray) -> np.ndarray:
-        return (
-            np.asarray(part, np.float32)
-            .reshape(len(part), 32, 2, 32, 2, 3)
-            .mean((2, 4))
-            .reshape(len(part), -1)
-        )
+        squares = np.asarray(part, np.float32).reshape(len(part), 32, 2, 32, 2, 3)
+        return squares.mean((2, 4)).reshape(len(part), -1)
 
     queries = small(pixels)
     best = np.full(len(queries), np.inf, np.float32)
-    for start in range(0, len(training), 4000):
-        block = small(training[start : start + 4000])
+    for block in map(small, batches(training, 4000)):
         squared = (queries**2).sum(1)[:, None] - 2 * queries @ block.T + (block**2).sum(1)[None]
         best = np.minimum(best, squared.min(1))
     distance = np.sqrt(np.maximum(best, 0) / queries.shape[1])

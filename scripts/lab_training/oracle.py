@@ -20,16 +20,13 @@ class Oracle:
     def __init__(self, folder: Path = ORACLE_FOLDER) -> None:
         import timm
 
-        self.module = (
-            timm.create_model(f"local-dir:{folder}", pretrained=True).eval().requires_grad_(False)
-        )
+        model = timm.create_model(f"local-dir:{folder}", pretrained=True)
+        self.module = model.eval().requires_grad_(False)
 
     def answers(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
         """Return attribute → value index int64 [n], for pictures uint8 [n, 64, 64, 3]."""
-        return {
-            attribute: scores.argmax(1)
-            for attribute, scores in self._logits(pixels, batch_size).items()
-        }
+        logits = self._logits(pixels, batch_size)
+        return {attribute: scores.argmax(1) for attribute, scores in logits.items()}
 
     def confidences(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
         """Return attribute → probability of each of its values, float64 [n, values]."""
@@ -46,10 +43,9 @@ class Oracle:
 
         rows = []
         for start in range(0, len(pixels), batch_size):
-            part = torch.from_numpy(np.array(pixels[start : start + batch_size])).permute(
-                0, 3, 1, 2
-            )
+            part = torch.from_numpy(np.array(pixels[start : start + batch_size]))
             with torch.inference_mode():
-                rows.append(self.module(part.float() / 127.5 - 1).numpy())
+                images = part.permute(0, 3, 1, 2).float() / 127.5 - 1
+                rows.append(self.module(images).numpy())
         ends = np.cumsum([len(values) for values in ATTRIBUTES.values()])[:-1]
         return dict(zip(ATTRIBUTES, np.split(np.concatenate(rows), ends, axis=1), strict=True))

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,6 +53,22 @@ class Loop:
             self.first = state["step"]
             print(f"resumed {self.folder.name} at step {self.first}", flush=True)
 
+    @classmethod
+    def of_adamw(
+        cls,
+        folder: Path,
+        modules: dict[str, nn.Module],
+        config: Mapping[str, Any],
+        every_seconds: float = 180.0,
+        **options: Any,
+    ) -> Loop:
+        """Return the loop of a stage whose settings say steps, rate, decay and average."""
+        parameters = [p for module in modules.values() for p in module.parameters()]
+        optimizer = torch.optim.AdamW(parameters, lr=config["rate"], **options)
+        schedule = warm_then_linear(config["decay_from"])
+        average = config["average"]
+        return cls(folder, modules, optimizer, config["steps"], schedule, average, every_seconds)
+
     @property
     def path(self) -> Path:
         return self.folder / "state.pt"
@@ -63,6 +80,11 @@ class Loop:
                 group["lr"] = rate * self.schedule(step / self.total) * min(1.0, (step + 1) / 100)
             yield step
         self.save(self.total)
+
+    def draws(self, *seed: int) -> Iterator[tuple[int, np.random.Generator]]:
+        """Yield the steps still to do, each with its chances."""
+        for step in self.steps():
+            yield step, np.random.default_rng([*seed, step])
 
     def after(self, step: int, loss: torch.Tensor, clip: float = 1.0) -> None:
         """Run backward, update, average, print and save."""
@@ -131,6 +153,12 @@ def write_json(path: Path, document: object) -> None:
     path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
+def write_training(folder: Path, stage: str, settings: Mapping[str, Any]) -> None:
+    """Write what a model's folder records of its training."""
+    command = {"command": f"python scripts/train_lab.py {stage}"}
+    write_json(folder / "training.json", {**settings, **command})
+
+
 def update_metrics(folder: Path, **metrics: object) -> None:
     """Merge measured figures into a model's metrics.json."""
     path = folder / "metrics.json"
@@ -138,20 +166,63 @@ def update_metrics(folder: Path, **metrics: object) -> None:
     write_json(path, known | metrics)
 
 
-def corpus(folder: Path, name: str, count: int, scene_of: Callable[[int], Scene]) -> np.ndarray:
-    """Return uint8 [count, 64, 64, 3] of scenes 0 … count-1, rendered once."""
-    path = folder / f"{name}-{count}.npy"
+def mean_of(values: Any) -> float:
+    """Return the mean of numbers or flags, or a number itself, as metrics.json has it."""
+    return round(float(np.mean(values)), 4)
+
+
+@dataclass
+class Remembered:
+    """Rows of numbers of texts; remembers those that it has made."""
+
+    make: Callable[[list[str]], Any]
+    seen: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        new = sorted({text for text in texts if text not in self.seen})
+        if new:
+            self.seen.update(zip(new, self.make(new), strict=True))
+        return np.stack([self.seen[text] for text in texts])
+
+
+def renders(scenes: Sequence[Scene]) -> np.ndarray:
+    """Return the pictures of scenes, uint8 [n, 64, 64, 3]."""
+    return np.stack([render(scene) for scene in scenes])
+
+
+def batches(rows: Any, size: int) -> Iterator[Any]:
+    """Yield the rows in parts of at most `size`."""
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Write an array, in one step where it was not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp.npy")
+    np.save(temporary, array)
+    temporary.replace(path)
+
+
+def rendered_once(
+    path: Path, shape: tuple[int, ...], picture: Callable[[int], np.ndarray]
+) -> np.ndarray:
+    """Return uint8 of this shape, `picture` of each row, rendered once."""
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp.npy")
-        pixels = np.lib.format.open_memmap(
-            temporary, mode="w+", dtype=np.uint8, shape=(count, SIDE, SIDE, 3)
-        )
-        for number in range(count):
-            pixels[number] = render(scene_of(number))
+        pixels = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
+        for number in range(len(pixels)):
+            pixels[number] = picture(number)
         pixels.flush()
         temporary.replace(path)
     return np.load(path, mmap_mode="r")
+
+
+def corpus(folder: Path, name: str, count: int, scene_of: Callable[[int], Scene]) -> np.ndarray:
+    """Return uint8 [count, 64, 64, 3] of scenes 0 … count-1, rendered once."""
+    path = folder / f"{name}-{count}.npy"
+    return rendered_once(path, (count, SIDE, SIDE, 3), lambda number: render(scene_of(number)))
 
 
 def to_tensor(pixels: np.ndarray) -> torch.Tensor:
