@@ -6,9 +6,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 _SCRIPTS = Path(__file__).parent
 # The lab's classifiers of the wardrobe.
@@ -17,6 +20,12 @@ CLASSIFIERS: tuple[str, ...] = (
     "mobilenetv3_small_050", "lcnet_035",
 )  # fmt: skip
 PACKAGE = _SCRIPTS.parent / "builders" / "counterfoil"
+Pixels: TypeAlias = NDArray[np.uint8]
+"""(n, 64, 64, 3) of pictures."""
+Facts: TypeAlias = dict[str, Any]
+"""What a part measured in one world or of one classifier, as its JSON holds it."""
+Results: TypeAlias = Mapping[str, Facts]
+"""The same by world or classifier."""
 
 
 def saved(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

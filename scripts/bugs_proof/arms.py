@@ -22,13 +22,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bugs_proof.audits import Audit
 from bugs_proof.drawing import ProofDrawer
 from bugs_proof.plan import Arm
 from bugs_proof.runs import Run, carried_of, kept_run
 from bugs_proof.words import contexts
+from counterfoil.arrays import AnyFloats, Bools, Floats
 from counterfoil.mending.domino import DominoSettings, fit_domino
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber, FailureCluster, pieces_said
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece
@@ -181,9 +181,7 @@ def _keywords(
         yield label, Description((piece,))
 
 
-def keyword_scores(
-    features: NDArray[np.floating], failed: NDArray[np.bool_], texts: NDArray[np.floating]
-) -> NDArray[np.float64]:
+def keyword_scores(features: AnyFloats, failed: Bools, texts: AnyFloats) -> Floats:
     """Return Bias-to-Text's score (k,): the mean of 100·cos over what failed, less that over what
     is right.
 
@@ -236,7 +234,7 @@ def _domino(
                     yield of_class[index].label, described.description
 
 
-def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> NDArray[np.float64]:
+def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> Floats:
     """Return the target's softmax (n, outputs) on the rows of the baseline."""
     parts = []
     for cell in drawer.cells[f"{base.asked.name}/"]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from bugs_proof.answering import Panel
 from bugs_proof.pictures import PictureCell, Pictures, PictureStore
+from counterfoil.arrays import Floats32, Ints
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.open_source import open_source
@@ -51,7 +51,7 @@ class DrawnCell:
     shift: str
     label: int
     cell: PictureCell
-    indices: NDArray[np.int64]
+    indices: Ints
     samples: tuple[Sample, ...]
 
 
@@ -94,10 +94,10 @@ class ProofDrawer:
         known = self.store[drawn_cell.cell]
         return Pictures(known.pixels[drawn_cell.indices], known.features[drawn_cell.indices])
 
-    def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
+    def look(self, keys: Sequence[str]) -> Floats32:
         """Return the features (`Features`) with which the screen judged these pictures."""
         report_progress("features", len(keys), len(keys))
-        features_by_key: dict[str, NDArray[np.float32]] = {}
+        features_by_key: dict[str, Floats32] = {}
         for start, drawn in self.cells.items():
             for cell in drawn if any(key.startswith(start) for key in keys) else ():
                 features = self.pictures(cell).features
@@ -175,8 +175,8 @@ class ProofDrawer:
         recipe: Recipe,
         drawn: Sequence[DrawnCell],
         keys: tuple[str, ...],
-        labels: NDArray[np.int64],
-        shifts: NDArray[np.int64],
+        labels: Ints,
+        shifts: Ints,
         names: tuple[str, ...],
     ) -> LabelledImages:
         content = hashlib.sha256(

@@ -14,9 +14,9 @@ from itertools import product
 from math import ceil, nan, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bugs_proof.sequential import ALIKE, BASE_RATES, Design, Ints, decided, pair_shares
+from bugs_proof.sequential import ALIKE, BASE_RATES, Design, decided, pair_shares
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.paired_stats import PairCount, log_e_values, pairs_of_half_width, tango_uppers
 from counterfoil.recipe.schema_mine import BugsSettings
 from counterfoil.stats import false_coverage_level
@@ -29,9 +29,6 @@ SMALL = tuple(product((128, 2048), (0.03, 0.04)))
 MISSING = 0.05
 # Of fewer confirmed ones a share says little.
 FEWEST = 50
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,22 @@ are of its class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Shown
+from counterfoil.arrays import Floats32
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.recipe import Recipe
 from counterfoil.store.layout import user_cache
+from proof_files import Facts, Results
 
 _FEWEST = 20
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Return KID and FID of both sets to the source, if a set has at least 20 images."""
     from counterfoil.feature_stats import feature_statistics, frechet_distance, kernel_distance
 
@@ -56,7 +54,7 @@ def measure(proof: Proof) -> dict[str, Any]:
     return distances | {"source": len(source)}
 
 
-def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.float32]:
+def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> Floats32:
     """Return (n, width) of pictures, each once; of marked parts only the pictures that the target
     gets wrong."""
     audit = proof.audit
@@ -70,7 +68,7 @@ def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.
     return np.stack(list(chosen.values())) if chosen else np.zeros((0, 1), np.float32)
 
 
-def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
+def _source(recipe: Recipe, labels: tuple[int, ...]) -> Floats32:
     """Return (n, width) of the source's validation images of some classes."""
     images = labelled_split(
         recipe.source, recipe.source.validation_split, recipe.classes, None, units=False
@@ -82,7 +80,7 @@ def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
     return np.asarray(features, np.float32)[np.isin(images.labels, labels)]
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: a line a target; KID in thousandths."""
     lines = [
         "KID in thousandths (95 %), FID behind it, to the source's validation images of the same"

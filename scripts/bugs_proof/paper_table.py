@@ -16,13 +16,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from PIL import Image
 from scipy import special
 
@@ -31,12 +30,14 @@ from bugs_proof.answering import Panel
 from bugs_proof.plan import LAB, RECIPE
 from bugs_proof.truth import Truth
 from bugs_proof.words import named, renderable
+from counterfoil.arrays import Ints
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.methods.bugs.descriptions import Description, pieces_of
 from counterfoil.recipe import load_recipe
 from counterfoil.stats import wilson_interval
 from counterfoil.store.reading import read_rows
 from lab_training.oracle import Oracle
+from proof_files import Facts
 
 # Three classes, as in the paper, of the seven that the recipe draws by name:
 # `random.Random(0).sample`. The other settings make a run of minutes: fewer descriptions a class,
@@ -88,7 +89,7 @@ def answers_of(folder: Path) -> RoundAnswers:
     return answers
 
 
-def pair_counts(answers: RoundAnswers, name: str) -> NDArray[np.int64]:
+def pair_counts(answers: RoundAnswers, name: str) -> Ints:
     """Return (4,) of the pairs of a shift in a round: all, both fail, only the described fails,
     only the base fails."""
     pairs = [
@@ -118,7 +119,7 @@ def log_e(failing: int, rescued: int) -> float:
     ) * math.log(2)
 
 
-def recount(folder: Path) -> list[dict[str, Any]]:
+def recount(folder: Path) -> list[Facts]:
     """Count every hypothesis of a search again from its rounds' answers, and judge all together by
     e-BH.
 
@@ -179,7 +180,7 @@ def recount(folder: Path) -> list[dict[str, Any]]:
     return counted
 
 
-def standing(counted: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def standing(counted: Sequence[Facts]) -> list[Facts]:
     """Return the findings: confirmed ones that no shorter confirmed one replaces."""
     confirmed = {finding["name"] for finding in counted if finding["confirmed"]}
     return [

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bugs_proof import kid, nulls, ranks, reachable, scoring, screen, transfer
 from bugs_proof.plan import Arm
 from bugs_proof.proof import Proof
-
-Results = Mapping[str, Mapping[str, Any]]
+from proof_files import Facts, Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +16,7 @@ class Part:
     """measure: of a target and the arms that are compared, what its JSON holds."""
 
     title: str
-    measure: Callable[[Proof, Sequence[Arm]], dict[str, Any]]
+    measure: Callable[[Proof, Sequence[Arm]], Facts]
     table: Callable[[Results], list[str]]
 
 

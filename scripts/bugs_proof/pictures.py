@@ -17,9 +17,9 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from counterfoil.arrays import Floats32
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.tokens.class_tokens import ClassTokens, read_class_tokens
 from counterfoil.models.arithmetic import one_thread
@@ -28,7 +28,7 @@ from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.plan.layout import Sample
 from counterfoil.recipe import Recipe
-from proof_files import saved
+from proof_files import Pixels, saved
 
 _NAME = 16
 
@@ -54,8 +54,8 @@ class Pictures:
     """n pictures of a cell. pixels: uint8 (n, 64, 64, 3). features: (n, width), unit vectors of the
     recipe's CLIP."""
 
-    pixels: NDArray[np.uint8]
-    features: NDArray[np.float32]
+    pixels: Pixels
+    features: Floats32
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -86,7 +86,7 @@ class PictureStore:
             for sample in samples[len(self._known(cell)) :]
         ]
         size = self._batch
-        done: dict[PictureCell, list[tuple[NDArray[np.uint8], NDArray[np.float32]]]] = {}
+        done: dict[PictureCell, list[tuple[Pixels, Floats32]]] = {}
         for start in range(0, len(missing), size):
             part = missing[start : start + size]
             for (cell, _), picture in zip(
@@ -102,7 +102,7 @@ class PictureStore:
     def __getitem__(self, cell: PictureCell) -> Pictures:
         return self._known(cell)
 
-    def embed_text(self, text: str) -> NDArray[np.float32]:
+    def embed_text(self, text: str) -> Floats32:
         """Return (width,) of a caption, and keep it: the screen asks for the same few again."""
         path = self.folder / "texts" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.npy"
         if not path.exists():
@@ -122,9 +122,7 @@ class PictureStore:
                 )
         return self._held[cell]
 
-    def _keep(
-        self, cell: PictureCell, more: Sequence[tuple[NDArray[np.uint8], NDArray[np.float32]]]
-    ) -> None:
+    def _keep(self, cell: PictureCell, more: Sequence[tuple[Pixels, Floats32]]) -> None:
         known = self._known(cell)
         pixels, features = (np.stack(part) for part in zip(*more, strict=True))
         if len(known):
@@ -135,9 +133,7 @@ class PictureStore:
             self._path(cell), lambda to: np.savez_compressed(to, pixels=pixels, features=features)
         )
 
-    def _drawn(
-        self, samples: Sequence[Sample]
-    ) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
+    def _drawn(self, samples: Sequence[Sample]) -> list[tuple[Pixels, Floats32]]:
         with one_thread():
             images = self._renderer.render(samples)
             if any(image is None for image in images):

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bugs_proof.arms import progress_printed, run_of_arm
 from bugs_proof.audits import Audit
 from bugs_proof.pictures import PictureCell
@@ -17,6 +14,7 @@ from bugs_proof.plan import PANELS, Arm, Asked, Group
 from bugs_proof.runs import Carried, Run
 from bugs_proof.truth import Claims, Truth, truth_of
 from bugs_proof.words import named
+from counterfoil.arrays import Bools
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.methods.bugs.descriptions import Description
 from counterfoil.mining.methods.bugs.trials import BugHypothesis, RoundAsked
@@ -40,10 +38,10 @@ class FreshPairs:
     """
 
     count: PairCount
-    failed: NDArray[np.bool_]
-    shows: NDArray[np.bool_]
-    base_failed: NDArray[np.bool_]
-    base_shows: NDArray[np.bool_]
+    failed: Bools
+    shows: Bools
+    base_failed: Bools
+    base_shows: Bools
 
     @property
     def seen_difference(self) -> float | None:
@@ -115,7 +113,7 @@ class Proof:
         return [fresh_pairs[finding.label, finding.description] for finding in findings]
 
 
-def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> NDArray[np.bool_]:
+def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> Bools:
     """Return (n,) in which of a cell's pictures the oracle sees the class and all claims."""
     seen = audit.panel.seen(audit.store, cell)
     agrees = seen["class"] == label

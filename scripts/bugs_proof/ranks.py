@@ -7,9 +7,8 @@ above the margin, in renders of the world. The paper's rule is `product`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,12 @@ from bugs_proof.words import named, renderable
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber, Described, FailureCluster
 from counterfoil.mining.methods.bugs.search import search_bugs
 from directions_proof.intervals import share_of
+from proof_files import Facts, Results
 
 RANKS = ("contrast", "likelihood", "product")
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Return by rank [right, judged] descriptions, their pieces and true drops, and those that
     `contrast` says too."""
     audit = proof.audit
@@ -37,7 +37,7 @@ def measure(proof: Proof) -> dict[str, Any]:
         return [Described(None, "not described here")] * len(of_failures)
 
     search_bugs(audit.recipe.classes, drawer, drawer.look, collect, run)
-    measured: dict[str, Any] = {"clusters": len(clusters), "ranks": {}}
+    measured: Facts = {"clusters": len(clusters), "ranks": {}}
     first: list[Described] = []
     for rank in RANKS:
         ranked = replace(run, settings=run.settings.model_copy(update={"rank": rank}))
@@ -67,7 +67,7 @@ def measure(proof: Proof) -> dict[str, Any]:
     return measured
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: a line a rank."""
     lines = [
         "Right: of descriptions whose attributes a scene can have, those with a true drop above 5"

@@ -11,9 +11,7 @@ none of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bugs_proof.plan import SHOWN, WORTH_FINDING
 from bugs_proof.proof import Proof
@@ -21,6 +19,7 @@ from bugs_proof.truth import Claims, cell_text, shown, single_cells
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.methods.bugs.search import class_baseline
+from proof_files import Facts, Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def is_planted(target: str, label: int, claims: Claims) -> bool:
     return attribute == world.attribute and (value == world.value) == (world.kind == "noisy")
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Return the cells of a target."""
     return {
         "cells": [
@@ -105,7 +104,7 @@ def measure(proof: Proof) -> dict[str, Any]:
     }
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: a line a target, then the unreachable cells by attribute."""
     lines = [
         f"True drop of {100 * WORTH_FINDING:.0f} points or more; reachable: shown by"

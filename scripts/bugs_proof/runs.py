@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from bugs_proof.audits import Audit
@@ -20,6 +19,7 @@ from bugs_proof.plan import Arm, slug
 from bugs_proof.sequential import Design, Row, Sequential, SimulatedRun, run_of
 from bugs_proof.truth import Claims
 from bugs_proof.words import named
+from counterfoil.arrays import Bools
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 from counterfoil.mining.methods.bugs.trials import DrawnRound, Trial
 from counterfoil.models.names import folder_sha256, local_folder
@@ -125,7 +125,7 @@ def replayed(run: Run, alpha: float) -> SimulatedRun | None:
     return run_of(rows, Design(hypotheses=len(rows), alpha=alpha)) if rows else None
 
 
-def bits(text: str) -> NDArray[np.bool_]:
+def bits(text: str) -> Bools:
     """Return (n,) of a text of zeros and ones."""
     return np.frombuffer(text.encode(), np.uint8) == ord("1")
 
@@ -193,7 +193,7 @@ def _code(arm: Arm) -> str:
     return code_of([*(file for file in bugs if file.name not in _NO_NUMBER), *files])
 
 
-def _text(parts: Sequence[NDArray[np.bool_]]) -> str:
+def _text(parts: Sequence[Bools]) -> str:
     return "".join(_BITS[bool(bit)] for part in parts for bit in part)
 
 

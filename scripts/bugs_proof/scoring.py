@@ -8,8 +8,7 @@ Where words tell nothing of the world, no render judges them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,14 +19,13 @@ from bugs_proof.runs import Carried, Run
 from bugs_proof.truth import Claims
 from bugs_proof.words import renderable
 from directions_proof.intervals import rank_correlation, share_of
+from proof_files import Facts, Results
 
-Results = Mapping[str, Mapping[str, Any]]
 
-
-def measure_search(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
+def measure_search(proof: Proof, arms: Sequence[Arm]) -> Facts:
     """Count what each arm drew, tested and confirmed, and list the findings' words."""
     _, base = proof.audit.baseline()
-    measured: dict[str, Any] = {"base": [int(base.failed.sum()), len(base.failed)], "arms": {}}
+    measured: Facts = {"base": [int(base.failed.sum()), len(base.failed)], "arms": {}}
     for arm in arms:
         run = proof.run(arm)
         measured["arms"][arm] = {
@@ -62,12 +60,12 @@ def table_search(results: Results) -> list[str]:
     return lines
 
 
-def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
+def measure_recall(proof: Proof, arms: Sequence[Arm]) -> Facts:
     """Count the cells worth finding, and for each arm those that a finding names, and names
     alone."""
     every = worth_finding(proof)
     cells = [cell for cell in every if cell.reachable]
-    measured: dict[str, Any] = {
+    measured: Facts = {
         "cells": len(cells),
         "every": len(every),
         "planted": sum(cell.planted for cell in cells),
@@ -122,11 +120,11 @@ def table_recall(results: Results) -> list[str]:
     return lines
 
 
-def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
+def measure_precision(proof: Proof, arms: Sequence[Arm]) -> Facts:
     """Return both true differences of each finding; None if a truth cannot judge it."""
     runs = {arm: proof.run(arm).findings for arm in arms}
     fresh = iter(proof.fresh([finding for findings in runs.values() for finding in findings]))
-    measured: dict[str, Any] = {"arms": {}}
+    measured: Facts = {"arms": {}}
     for arm, findings in runs.items():
         rows = []
         for finding in findings:
@@ -171,7 +169,7 @@ def table_precision(results: Results) -> list[str]:
     return lines
 
 
-def measure_rates(proof: Proof) -> dict[str, Any]:
+def measure_rates(proof: Proof) -> Facts:
     """Return estimated and true rates of all tested hypotheses that a scene can have; of findings,
     fresh ones too."""
     rows = []
@@ -223,7 +221,7 @@ def _ratio(rows: Sequence[Sequence[float]], column: int, base: int) -> str:
     return f"{sum(row[column] for row in rows) / below:.2f}" if below else "–"
 
 
-def _told(carried: Carried) -> dict[str, Any]:
+def _told(carried: Carried) -> Facts:
     count = carried.count
     return {
         "words": carried.words,
@@ -242,7 +240,7 @@ def _by_purpose(run: Run) -> dict[str, int]:
     return images_by_purpose
 
 
-def _right(rows: Sequence[Sequence[Mapping[str, Any]]], what: str) -> str:
+def _right(rows: Sequence[Sequence[Facts]], what: str) -> str:
     known = [[row[what] > MARGIN for row in of if row[what] is not None] for of in rows]
     return (
         f"{share_of([(sum(of), len(of)) for of in known]).text(percent=True)} of"

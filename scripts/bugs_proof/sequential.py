@@ -22,12 +22,10 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.paired_stats import log_e_values, tango_uppers
-
-Ints = NDArray[np.int64]
 
 BASE_RATES = (0.05, 0.1, 0.2, 0.4)
 DIFFERENCES = (-0.05, 0.0, 0.05, 0.1, 0.15, 0.3)
@@ -112,9 +110,7 @@ def pair_shares(base_rate: float, difference: float, alike: float) -> tuple[floa
     return rescued + difference, rescued
 
 
-def decided(
-    failing: Ints, rescued: Ints, design: Design
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Ints]:
+def decided(failing: Ints, rescued: Ints, design: Design) -> tuple[Bools, Bools, Ints]:
     """Return by run (runs,) whether counts at each look (runs, looks) confirm it, whether it is
     futile, and its pairs.
 

@@ -8,22 +8,20 @@ Wiles 2022, Figure 4: 78 % of another initialisation of the same architecture, 3
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Carried, Shown
 from bugs_proof.truth import BASE
 from bugs_proof.words import renderable
+from counterfoil.arrays import Bools
 from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family
 from counterfoil.models.classifiers import describe_classifier
 from directions_proof.intervals import share_of
+from proof_files import Facts, Results
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Return by other classifier [its failures, the target's failures], and [failures, images] of
     its own base."""
     panel = proof.audit.panel
@@ -83,12 +81,12 @@ def _counts(
     }
 
 
-def _of(proof: Proof, name: str, label: int, shown: Shown) -> NDArray[np.bool_]:
+def _of(proof: Proof, name: str, label: int, shown: Shown) -> Bools:
     audit = proof.audit
     return audit.panel.failed(audit.store, shown.cell, label, name)[list(shown.indices)]
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: same family and others, on both kinds of images."""
     lines = [
         "Share of the target's failures that another classifier fails on too; intervals over pairs"

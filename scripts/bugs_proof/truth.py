@@ -15,16 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bugs_proof.answering import Panel
 from bugs_proof.audits import Audit
+from counterfoil.arrays import Bools
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
 from counterfoil.lab.world import Scene, load_garments, render
-from proof_files import saved
+from proof_files import Facts, saved
 
 Claims = tuple[tuple[str, str], ...]
 """(attribute, value), sorted: what a cell sets. None is the base."""
@@ -59,7 +58,7 @@ class Truth:
     mix: Mapping[int, Sequence[Mapping[str, str]]]
     folder: Path
     count: int
-    _failed: dict[tuple[int, Claims], dict[str, NDArray[np.bool_]]] = field(default_factory=dict)
+    _failed: dict[tuple[int, Claims], dict[str, Bools]] = field(default_factory=dict)
 
     def rate(self, target: str, label: int, claims: Claims) -> TrueRate:
         """Return the true rate of a class with some claims; the base has no claims."""
@@ -69,7 +68,7 @@ class Truth:
         error = float(more.std(ddof=1) / np.sqrt(len(more)))
         return TrueRate(len(claimed), float(claimed.mean()), float(base.mean()), error)
 
-    def failed(self, label: int, claims: Claims) -> dict[str, NDArray[np.bool_]]:
+    def failed(self, label: int, claims: Claims) -> dict[str, Bools]:
         """Return name → (count,) which scenes each classifier gets wrong."""
         key = (label, claims)
         if key not in self._failed:
@@ -94,16 +93,16 @@ class Truth:
             )
         return scenes
 
-    def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, NDArray[np.bool_]]:
+    def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, Bools]:
         path = self.folder / self._hash / f"{label}-{_file(claims)}-{start}.npz"
-        held: dict[str, Any] = {}
+        held: Facts = {}
         if path.exists():
             with np.load(path) as arrays:
                 held = {name: arrays[name] for name in arrays.files}
         keys = dict(zip(self.panel.names, self.panel.weights, strict=True))
         missing = [name for name, key in keys.items() if key not in held]
         if missing:
-            changes: dict[str, Any] = dict(claims)
+            changes: Facts = dict(claims)
             scenes = [
                 replace(scene, **changes) for scene in self.scenes(label, start, start + CHUNK)
             ]

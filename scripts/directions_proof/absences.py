@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
 from counterfoil.mining.hypotheses import Role
 from directions_proof.captions import captions_of, claims_of
 from directions_proof.honesty import MINE, Outcome, by_class, kept_cells, mined_rows
 from directions_proof.worlds import AuditedWorld, Rows
+from proof_files import Facts, Results
 
 Cause = Literal["with", "without"]
 RUNS = 5
@@ -63,11 +64,11 @@ class Planted:
         return {"value": float(np.mean(more)) * (1 if role == "hard" else -1)}
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return every hypothesis of every run beside the truth of its words."""
     rows, scenes = _rows(audited)
     captions = captions_of(audited)
-    tested: list[dict[str, Any]] = []
+    tested: list[Facts] = []
     for run, gap, cause in _asked():
         rng = np.random.default_rng(
             [audited.world.seed, run, round(100 * gap), int(cause == "with")]
@@ -100,7 +101,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     return {"tested": tested, "classes": len(audited.classes)}
 
 
-def outcome_facts(outcome: Outcome, audited: AuditedWorld) -> dict[str, Any]:
+def outcome_facts(outcome: Outcome, audited: AuditedWorld) -> Facts:
     """Return a hypothesis and what became of it, before and after."""
     return {
         "class": audited.world.class_names[outcome.hypothesis.labels[0]],
@@ -138,7 +139,7 @@ def _rows(audited: AuditedWorld) -> tuple[Rows, list[Mapping[str, str]]]:
 
 def _planted(
     scenes: Sequence[Mapping[str, str]],
-    of_class: NDArray[np.bool_],
+    of_class: Bools,
     cause: Cause,
     gap: float,
     rng: np.random.Generator,
@@ -157,7 +158,7 @@ def _planted(
     return Planted(*frequent[int(rng.integers(len(frequent)))], cause, gap)
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: false and true findings kept, by cause and role, and of those far from
     captions by class."""
     tested = [

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.captions import CaptionGrammar, gather_captions
@@ -26,6 +26,7 @@ from directions_proof.plan import SIDE, kind_of
 from directions_proof.ranking import WORTH_FINDING, gap_of
 from directions_proof.worlds import AuditedWorld, clip
 from lab_training.captions import caption_of
+from proof_files import Facts, Results
 
 HOW: tuple[Literal["difference", "shifted"], ...] = ("difference", "shifted")
 _MOST_TOLD = 3
@@ -35,7 +36,7 @@ GRAMMAR = "wardrobe"
 
 
 @cache
-def vector_of(text: str) -> NDArray[np.float32]:
+def vector_of(text: str) -> Floats32:
     """Return the (width,) vector of a text by the lab's CLIP."""
     return clip().embed_texts([text])[0]
 
@@ -103,9 +104,7 @@ def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str
     return claims | ({"class": named[0]} if len(subtypes) > 1 and named else {})
 
 
-def holding(
-    world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Mapping[str, str]
-) -> NDArray[np.bool_]:
+def holding(world: PlantedWorld, split: str, rows: Ints, claims: Mapping[str, str]) -> Bools:
     """Return (n,) for which rows' scenes every claim holds."""
 
     def held() -> Iterator[bool]:
@@ -116,7 +115,7 @@ def holding(
     return np.fromiter(held(), np.bool_, len(rows))
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return by way of scoring the rank of the first caption that names what was planted, and the
     first captions."""
     world = audited.world
@@ -127,7 +126,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     candidates = captions.candidates[world.planted]
     texts = [captions.texts[row] for row in candidates]
     right = np.array([says_context(world, text) for text in texts])
-    measured: dict[str, Any] = {
+    measured: Facts = {
         "gap": gap_of(audited),
         "chance": float(right.mean()),
         "captions": len(texts),
@@ -170,8 +169,8 @@ def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
 
 
 def worlds_with_a_gap(
-    results: Mapping[str, Mapping[str, Any]],
-) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    results: Results,
+) -> Iterator[tuple[str, list[Facts]]]:
     """Yield each kind with the results of its worlds whose slice fails by 20 points or more, if it
     has such worlds."""
     for kind in SIDE:
@@ -184,7 +183,7 @@ def worlds_with_a_gap(
             yield kind, with_gap
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: one line a kind and way of scoring; worlds whose slice fails by 20 points or
     more."""
     lines = [

@@ -8,8 +8,7 @@ are measured too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from directions_proof.captions import captions_of, direction_of, worlds_with_a_g
 from directions_proof.intervals import ANY, mean_of
 from directions_proof.ranking import gap_of
 from directions_proof.worlds import AuditedWorld
+from proof_files import Facts, Results
 
 NEAREST = (10, 25, 50, 100)
 _HOW: Literal["difference", "shifted"] = "difference"
@@ -25,7 +25,7 @@ _HOW: Literal["difference", "shifted"] = "difference"
 _AIM = 0.7
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return by K accuracies on test: of the K closest to the hard caption, to the easy one, and
     farthest from that."""
     world = audited.world
@@ -51,7 +51,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     return accuracies | {"gap": gap_of(audited)}
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: shares of the true gap, in worlds whose slice fails by 20 points or more."""
     lines = [
         "Accuracy of the K closest to the easy caption less that of the K in the column, over the"

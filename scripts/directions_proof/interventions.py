@@ -13,11 +13,10 @@ what is wrong, nothing should help (Jain, B.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.mending.baselines import unsureness
 from counterfoil.mining.methods.directions import caption_scores
 from counterfoil.mining.methods.svm import Direction, fit_direction
@@ -29,6 +28,7 @@ from directions_proof.plan import kind_of
 from directions_proof.ranking import planted_labels
 from directions_proof.tuning import Lesson, accuracies, tuned
 from directions_proof.worlds import AuditedWorld, Rows
+from proof_files import Facts, Pixels, Results
 
 ADDED = 100  # pictures a class, Jain 2023, A.5 and A.8
 POOL = 6000
@@ -40,7 +40,7 @@ _CONTROLS = {
 }
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return accuracies on test by arm."""
     labels = planted_labels(audited)
     # A slice across classes is measured in one class: the arms change one class at a time.
@@ -92,7 +92,7 @@ def _lessons(
 
 def _upweighted(
     audited: AuditedWorld, train: Rows, label: int, direction: Direction
-) -> Mapping[str, NDArray[np.bool_]]:
+) -> Mapping[str, Bools]:
     of_class = train.labels == label
     return {
         "directions": of_class & (direction.decision(audited.whitened(train)) < 0),
@@ -118,17 +118,17 @@ def _prompts(audited: AuditedWorld, label: int, direction: Direction) -> Mapping
     }
 
 
-def _rendered(audited: AuditedWorld, split: str, count: int) -> NDArray[np.uint8]:
+def _rendered(audited: AuditedWorld, split: str, count: int) -> Pixels:
     """Return the first `count` pictures of a split."""
     return np.stack([audited.world.pixels(split, row) for row in range(count)])
 
 
-def _drawn(audited: AuditedWorld, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _drawn(audited: AuditedWorld, rows: Ints) -> Pixels:
     """Return pictures of the pool."""
     return np.stack([audited.world.pixels("proof", row) for row in rows.tolist()])
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: accuracies by arm, and how much more an arm gains in the slice than its
     controls, by world."""
     lines = [
@@ -170,5 +170,5 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _gain(worlds: list[Mapping[str, Any]], arm: str, other: str) -> str:
+def _gain(worlds: list[Facts], arm: str, other: str) -> str:
     return mean_of([world[arm]["slice"] - world[other]["slice"] for world in worlds]).text()

@@ -1,6 +1,6 @@
 """Part *wrong labels*: are findings that rest on wrong labels marked, and are no others?
 
-Labels of rows are flipped: of any class at random, of one class to another, or within a slice (half
+Ints of rows are flipped: of any class at random, of one class to another, or within a slice (half
 of the rows of a class that show one colour or place get another class's label). Answers are the
 truth's, or those of a real classifier, which never saw the flipped labels. Where nothing is flipped
 failures are the classifier's own: of a correlation, of a scarce subtype, of labels that were wrong
@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.generate.screen.known_classes import known_classes
 from counterfoil.mining.label_check import SeenLabels
 from directions_proof.captions import captions_of, vector_of
 from directions_proof.honesty import mined_rows
 from directions_proof.plan import kind_of
 from directions_proof.worlds import AuditedWardrobe, AuditedWorld, Rows
+from proof_files import Facts, Results
 
 PERFECT = "the truth"
 OWN = "a classifier"
@@ -36,14 +38,11 @@ _PAIR = 0.15
 _SLICE = 0.5
 _LEAST_SLICE = 0.05  # of a class
 
-Labels = NDArray[np.int64]
-Flip = Callable[[Labels, Mapping[str, NDArray[np.str_]], np.random.Generator], Labels]
+Flip = Callable[[Ints, Mapping[str, NDArray[np.str_]], np.random.Generator], Ints]
 
 
 def _uniform(share: float) -> Flip:
-    def flip(
-        truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
-    ) -> Labels:
+    def flip(truth: Ints, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator) -> Ints:
         classes = int(truth.max()) + 1
         others = (truth + rng.integers(1, classes, len(truth))) % classes
         return np.where(rng.random(len(truth)) < share, others, truth)
@@ -52,15 +51,15 @@ def _uniform(share: float) -> Flip:
 
 
 def _class_to_class(
-    truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
-) -> Labels:
+    truth: Ints, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
+) -> Ints:
     first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
     return np.where((truth == first) & (rng.random(len(truth)) < _PAIR), second, truth)
 
 
 def _in_slice(
-    truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
-) -> Labels:
+    truth: Ints, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
+) -> Ints:
     first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
     of_class = truth == first
     slices = [
@@ -86,7 +85,7 @@ UNFLIPPED = "none"
 PLANTED = "planted in all splits"
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return every confirmed finding of every run, how many of its failing rows are flipped, and
     its mark."""
     rows = audited.validation
@@ -120,8 +119,8 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 
 def _flipped(
-    truth: Labels, scenes: Mapping[str, NDArray[np.str_]], name: str
-) -> Iterator[tuple[str, str, Labels]]:
+    truth: Ints, scenes: Mapping[str, NDArray[np.str_]], name: str
+) -> Iterator[tuple[str, str, Ints]]:
     for flips, flip in FLIPS.items():
         for run in range(RUNS):
             labels = flip(
@@ -140,7 +139,7 @@ def _attributes(audited: AuditedWorld) -> dict[str, NDArray[np.str_]]:
     }
 
 
-def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.float32]) -> Labels:
+def _linear(train: Floats32, labels: Ints, features: Floats32) -> Ints:
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(max_iter=1000).fit(train, labels).predict(features).astype(np.int64)
@@ -149,11 +148,11 @@ def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.flo
 def _findings(
     audited: AuditedWorld,
     rows: Rows,
-    labels: Labels,
-    truth: Labels,
-    answers: Labels,
-    captions: NDArray[np.float32],
-) -> list[dict[str, Any]]:
+    labels: Ints,
+    truth: Ints,
+    answers: Ints,
+    captions: Floats32,
+) -> list[Facts]:
     """Return what mining confirms with these labels and answers."""
     rows = replace(
         rows, labels=labels, failed=answers != labels, answers=answers[:, None].astype(np.int32)
@@ -189,7 +188,7 @@ def _findings(
     return findings
 
 
-def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _known(rows: Rows, captions: Floats32) -> Bools:
     """Return (classes,) which of them CLIP knows, by the check that mining makes."""
     ids = [str(label) for label in range(len(captions))]
     images = {class_id: rows.features[rows.labels == int(class_id)] for class_id in ids}
@@ -202,7 +201,7 @@ def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
     )
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: what is marked where over half of a finding's failing rows are flipped, and
     where fewer are."""
     lines = [
@@ -217,7 +216,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         " precision | recall |",
         "| -- | -- | -- | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
-    rows: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], ...]]] = {}
+    rows: dict[tuple[str, str, str], list[tuple[Facts, ...]]] = {}
     for world in results.values():
         for run in world["runs"]:
             rows.setdefault((world["kind"], run["flips"], run["target"]), []).append(
@@ -244,7 +243,7 @@ def _order(row: tuple[tuple[str, str, str], Any]) -> tuple[int, str, str, str]:
     return sources.index(flips), kind, flips, target
 
 
-def _row(key: tuple[str, str, str], findings: Sequence[Mapping[str, Any]]) -> str:
+def _row(key: tuple[str, str, str], findings: Sequence[Facts]) -> str:
     checked = [finding for finding in findings if finding["checked"]]
     flipped = [finding for finding in checked if finding["flipped"] > finding["rows"] / 2]
     others = [finding for finding in checked if finding["flipped"] <= finding["rows"] / 2]

@@ -8,7 +8,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from counterfoil.arrays import AnyFloats
+from proof_files import Facts, Pixels
 
 # as the lab's recipes draw
 _STEPS = 12
@@ -32,9 +34,7 @@ def _adapter() -> Any:
     return load_adapter(_pipeline(), _ADAPTER)
 
 
-def painted(
-    caption: str, count: int, seed: int, vector: NDArray[np.floating] | None = None
-) -> NDArray[np.uint8]:
+def painted(caption: str, count: int, seed: int, vector: AnyFloats | None = None) -> Pixels:
     """Draw uint8 [count, 64, 64, 3]. Equal seeds give equal noise, whatever the caption and the
     vector (width,)."""
     import torch
@@ -44,7 +44,7 @@ def painted(
     parts = []
     for start in range(0, count, _BATCH):
         numbers = range(start, min(start + _BATCH, count))
-        options: dict[str, Any] = {}
+        options: Facts = {}
         if vector is not None:
             options = by_adapter(
                 torch.from_numpy(np.tile(np.asarray(vector, np.float32), (len(numbers), 1))), True

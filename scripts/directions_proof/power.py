@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.mining.hypotheses import Hypothesis, Role
 from directions_proof.captions import captions_of, claims_of
 from directions_proof.honesty import MINE, ROLES, mined_rows
 from directions_proof.intervals import share_of
 from directions_proof.worlds import AuditedWardrobe
+from proof_files import Facts, Results
 
 CAUGHT = 1.5  # a set catches a cell whose rows are so much more frequent in it than in the class
 RUNS = 80  # a classifier and way of answering; each plants a cell in each of ten classes
@@ -45,7 +46,7 @@ Attributes = Mapping[str, NDArray[np.str_]]
 Cell = Mapping[str, str]
 
 
-def measure(audited: AuditedWardrobe) -> dict[str, Any]:
+def measure(audited: AuditedWardrobe) -> Facts:
     """Return every planted cell with what became of it, and every reported finding with the truth
     of its words."""
     planted = []
@@ -61,7 +62,7 @@ def measure(audited: AuditedWardrobe) -> dict[str, Any]:
 
 def _run(
     audited: AuditedWardrobe, answers: str, rng: np.random.Generator
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[list[Facts], list[Facts]]:
     rows = audited.validation
     attributes = audited.attributes
     unplanted = rows.failed if answers == REAL else np.zeros(len(rows.labels), bool)
@@ -128,9 +129,7 @@ def _run(
     return planted, findings
 
 
-def plant(
-    failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Generator
-) -> dict[str, Any] | None:
+def plant(failed: Bools, attributes: Attributes, rng: np.random.Generator) -> Facts | None:
     """Return a cell of one class, its share, the gap to plant, and the chance that a right row
     turns wrong; None if none fits.
 
@@ -170,7 +169,7 @@ def cells_of(attributes: Attributes) -> Iterator[Cell]:
     yield from ({name: first, beside: value} for first in np.unique(attributes[name]).tolist())
 
 
-def holds(attributes: Attributes, claims: Mapping[str, str]) -> NDArray[np.bool_]:
+def holds(attributes: Attributes, claims: Mapping[str, str]) -> Bools:
     """Return (n,) for which rows every claim holds."""
     return np.logical_and.reduce([attributes[name] == value for name, value in claims.items()])
 
@@ -194,9 +193,7 @@ def difference_of_words(
     return float(more if role == "hard" else -more)
 
 
-def _of_words(
-    audited: AuditedWardrobe, finding: Hypothesis, cells: Mapping[int, Mapping[str, Any]]
-) -> float:
+def _of_words(audited: AuditedWardrobe, finding: Hypothesis, cells: Mapping[int, Facts]) -> float:
     """Return the largest difference that a finding's words make in its classes."""
     differences = [0.0]
     for label in finding.labels:
@@ -212,9 +209,7 @@ def _of_words(
     return max(differences)
 
 
-def _difference(
-    chances: NDArray[np.float64], inside: NDArray[np.bool_], of_classes: NDArray[np.bool_]
-) -> float:
+def _difference(chances: Floats, inside: Bools, of_classes: Bools) -> float:
     rest = of_classes & ~inside
     return (
         float(chances[inside].mean() - chances[rest].mean()) if inside.any() and rest.any() else 0.0
@@ -226,7 +221,7 @@ def _tells(world: PlantedWorld, label: int, caption: str, cell: Cell) -> bool:
     return all(claims.get(name) == value for name, value in cell.items())
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: what is caught and named, by gap and share; then what is false of what was
     reported."""
     lines = [
@@ -277,9 +272,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _cell(
-    results: Mapping[str, Mapping[str, Any]], answers: str, shares: tuple[float, float], gap: float
-) -> str:
+def _cell(results: Results, answers: str, shares: tuple[float, float], gap: float) -> str:
     """Return `76 % (70 % to 81 %); named 61 %; of 120`."""
     cells = [
         [

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats
 from counterfoil.mending.baselines import relative_difficulty, unsureness
 from counterfoil.mending.domino import AS_JAIN_SET, DominoSettings, fit_domino
 from counterfoil.mining.methods.svm import Direction, fit_direction
@@ -21,6 +21,7 @@ from directions_proof.intervals import POSITIVE, SHARE, Estimate, mean_of
 from directions_proof.plan import kind_of
 from directions_proof.slices import judged, with_complements
 from directions_proof.worlds import AuditedWorld, Rows
+from proof_files import Facts, Results
 
 RANKINGS = 2
 OURS = "directions"
@@ -34,10 +35,10 @@ _DOMINO: dict[str, tuple[DominoSettings, Literal["all", "class"]]] = {
     "domino as Jain set it": (AS_JAIN_SET, "class"),
 }
 # (validation rows, rankings), (test rows, rankings)
-Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
+Scores = tuple[Floats, Floats]
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return by method how good its ranking is in this world: means over the classes that hold the
     slice."""
     classes = [_of_class(audited, label) for label in planted_labels(audited)]
@@ -128,7 +129,7 @@ def _rankings(
     return rankings
 
 
-def _decided(audited: AuditedWorld, direction: Direction | str, rows: Rows) -> NDArray[np.float64]:
+def _decided(audited: AuditedWorld, direction: Direction | str, rows: Rows) -> Floats:
     """Return decision values; all equal if the class has no direction, which is then no better than
     chance."""
     if isinstance(direction, str):
@@ -136,13 +137,13 @@ def _decided(audited: AuditedWorld, direction: Direction | str, rows: Rows) -> N
     return direction.decision(audited.whitened(rows))
 
 
-def _both_ways(validation: NDArray[np.float64], test: NDArray[np.float64]) -> Scores:
+def _both_ways(validation: Floats, test: Floats) -> Scores:
     return with_complements(validation[:, None]), with_complements(test[:, None])
 
 
 def _domino(
     fitted_on: Rows, label: int, validation: Rows, test: Rows, settings: DominoSettings
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Fit Domino to the binary task "this class or another", as dcbench sets its tasks."""
 
     def arguments(rows: Rows):
@@ -157,7 +158,7 @@ def _domino(
     return slices.scores(*arguments(validation)), slices.scores(*arguments(test))
 
 
-def groups(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+def groups(results: Results) -> dict[str, list[str]]:
     """Return group → names of worlds: each kind, and those of it whose slice fails by 20 points or
     more."""
     worlds_by_group: dict[str, list[str]] = {}
@@ -171,7 +172,7 @@ def groups(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     return worlds_by_group
 
 
-def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Estimate]]]:
+def summary(results: Results) -> dict[str, dict[str, dict[str, Estimate]]]:
     """Return group → method → measure → mean over worlds; `less` is the paired difference of
     directions' average precision."""
     means: dict[str, dict[str, dict[str, Estimate]]] = {}
@@ -193,7 +194,7 @@ def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dic
     return means
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return the part as Markdown."""
     lines = [
         "| worlds | method | P@10 | P@25 | average precision | lift | found | directions' AP less"

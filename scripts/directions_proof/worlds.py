@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.lab.planted import ROWS, PlantedWorld, named_world
@@ -30,6 +31,7 @@ from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import score_models
 from counterfoil.recipe.prompts import RecipeClass
+from proof_files import Pixels
 
 CLIP = "lab:clip"
 BATCH = 64
@@ -44,13 +46,13 @@ class Rows:
     softmax. answers: (n, k), best first.
     """
 
-    numbers: NDArray[np.int64]
-    features: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    units: NDArray[np.int64]
-    members: NDArray[np.bool_]
-    failed: NDArray[np.bool_]
-    shares: NDArray[np.float64]
+    numbers: Ints
+    features: Floats32
+    labels: Ints
+    units: Ints
+    members: Bools
+    failed: Bools
+    shares: Floats
     answers: NDArray[np.int32]
 
     def of(self, chosen: NDArray) -> Rows:
@@ -58,7 +60,7 @@ class Rows:
         return Rows(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
 
     @property
-    def true_confidence(self) -> NDArray[np.float64]:
+    def true_confidence(self) -> Floats:
         """(n,), what the classifier gives the label."""
         return self.shares[np.arange(len(self.labels)), self.labels]
 
@@ -89,20 +91,20 @@ class AuditedWorld:
         )
 
     @cached_property
-    def whitening(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def whitening(self) -> tuple[Floats, Floats]:
         """(width,) mean and standard deviation (ddof 1) of the features of the train split."""
         features = self.train[0].astype(np.float64)
         return features.mean(axis=0), features.std(axis=0, ddof=1)
 
     @cached_property
-    def train(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def train(self) -> tuple[Floats32, Ints]:
         """Features (n, width) and labels (n,) of the train split."""
         images = self._images("train")
         features = self.features_of(images)
         self._forget_pictures("train")
         return features, images.labels
 
-    def whitened(self, rows: Rows) -> NDArray[np.float64]:
+    def whitened(self, rows: Rows) -> Floats:
         """Return the (n, width) points on which directions are fitted."""
         return whiten(rows.features, *self.whitening)
 
@@ -135,7 +137,7 @@ class AuditedWorld:
             answers=predictions.answers,
         )
 
-    def seen(self, split: str) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    def seen(self, split: str) -> tuple[Floats32, Ints, Ints]:
         """Return features (n, width), labels (n,) and units (n,) of a split: what is known without
         a classifier."""
         images = self._images(split)
@@ -148,7 +150,7 @@ class AuditedWorld:
             np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64),
         )
 
-    def confidence_of(self, folder: Path, split: str) -> NDArray[np.float64] | None:
+    def confidence_of(self, folder: Path, split: str) -> Floats | None:
         """Return (n,) the confidence of another classifier of this world in the label; None if the
         folder has no such one."""
         if not (folder / "config.json").exists():
@@ -177,7 +179,7 @@ class AuditedWorld:
             read=lambda wanted: read(keys, wanted),
         )
 
-    def features_of(self, images: LabelledImages) -> NDArray[np.float32]:
+    def features_of(self, images: LabelledImages) -> Floats32:
         """Return (n, width) CLIP's unit vectors of some images, of this world or others."""
         embedder = clip_embedder(clip(), pin_clip(CLIP, None))
         return np.asarray(
@@ -206,7 +208,7 @@ def clip() -> ClipModel:
     return load_clip(CLIP)
 
 
-def pictures(world: PlantedWorld, split: str, count: int, path: Path) -> NDArray[np.uint8]:
+def pictures(world: PlantedWorld, split: str, count: int, path: Path) -> Pixels:
     """Return the first `count` pictures of a split, uint8 [count, 64, 64, 3], mapped from a file
     written once."""
     if path.exists():

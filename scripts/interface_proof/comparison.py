@@ -14,6 +14,7 @@ from scipy.stats import spearmanr
 import results_page
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from interface_proof.looks import SHIFT_NAMES, Looks
+from proof_files import Facts
 
 REPLICATES = 1000
 MIN_IMAGES = 5  # the paper's five-image rule
@@ -280,7 +281,7 @@ def _marked(
     return table
 
 
-def shown(entry: Mapping[str, Any] | None, percent: bool = True) -> str:
+def shown(entry: Facts | None, percent: bool = True) -> str:
     """Return a value with its interval as text; a value without one as it is."""
     if entry is None or entry["value"] is None:
         return "–"
@@ -295,7 +296,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(results_page.table(head, rows)) + "\n"
 
 
-def markdown(report: dict[str, Any]) -> str:
+def markdown(report: Facts) -> str:
     """Return all tables; accuracies, drops and agreement in percentage points with 95 %
     intervals."""
     ways = list(report["mean_error"])
@@ -357,7 +358,7 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def aims(reports: Mapping[str, dict[str, Any]]) -> list[str]:
+def aims(reports: Mapping[str, Facts]) -> list[str]:
     """Return each aim, with the figure of each report (a name → what `compare` gave) and whether it
     reaches the aim."""
     lines = ["| aim | " + " | ".join(reports) + " |", "| --- |" + " --- |" * len(reports)]
@@ -367,7 +368,7 @@ def aims(reports: Mapping[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _aims(report: dict[str, Any]) -> dict[str, str]:
+def _aims(report: Facts) -> dict[str, str]:
     error = report["mean_error"]["tokens screened"]
     agreement = report["agreement"]
     impact = report["rank_correlation"]["tokens screened"]["impact"]
@@ -410,7 +411,7 @@ def _aims(report: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def way_tables(ways: dict[str, Any]) -> list[str]:
+def way_tables(ways: Facts) -> list[str]:
     """Return what `compare_ways` measured, a row a way: of the base, and of the shifts on
     average."""
     names = list(next(iter(ways.values())))
@@ -426,7 +427,7 @@ def way_tables(ways: dict[str, Any]) -> list[str]:
     return lines[:-1]
 
 
-def _agreement_line(table: dict[str, Any]) -> str:
+def _agreement_line(table: Facts) -> str:
     low = table["shifts_with_yield_under_0.9"]
     head = [
         "shift",

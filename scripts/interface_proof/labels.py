@@ -20,6 +20,7 @@ from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import render
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, guesses
+from proof_files import Facts
 
 if TYPE_CHECKING:
     from counterfoil.report.labels import CheckedShare
@@ -85,14 +86,14 @@ def label_errors(
 
 def compare_labels(
     ways: Mapping[str, Looks], answers: Mapping[str, np.ndarray], judges: Sequence[str]
-) -> dict[str, Any]:
+) -> Facts:
     """Return by way and shift what the best judge and the oracle estimate, and how far off every
     judge is."""
     accuracy = [
         float((row == np.arange(len(CLASSES))[:, None]).mean()) for row in answers["judges"]
     ]
     best = int(np.argmax(accuracy))
-    report: dict[str, Any] = {"judge": judges[best], "ways": {}}
+    report: Facts = {"judge": judges[best], "ways": {}}
     for way, looks in ways.items():
         shifts = range(len(SHIFT_NAMES))
         truth = [
@@ -173,7 +174,7 @@ def _off(
     }
 
 
-def label_tables(report: Mapping[str, Any]) -> list[str]:
+def label_tables(report: Facts) -> list[str]:
     """Return the part as Markdown."""
     lines = [
         "### Are the labels still true?",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -36,6 +35,7 @@ from interface_proof.comparison import (
     shown,
 )
 from interface_proof.looks import SHIFT_NAMES, Answers, Images
+from proof_files import Facts
 
 SEED = 101
 WAYS = ("noise", "attention")
@@ -83,14 +83,14 @@ def build_pairs(
     return directory
 
 
-def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> dict[str, Any]:
+def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> Facts:
     """Return for every way, and for true pairs, what the oracle sees kept; drops, their intervals
     and their errors."""
-    table: dict[str, Any] = {}
+    table: Facts = {}
     of_truth = resampled(truth.looks, seed + 1)
     right = accuracies(truth.looks, of_truth)
     everything = np.ones(len(GROUPS["marked"]), bool)
-    figures: dict[str, Any] = {}
+    figures: Facts = {}
     for name, answers in {**ways, "truth": truth}.items():
         looks = answers.looks
         weights = of_truth if name == "truth" else resampled(looks, seed)
@@ -172,7 +172,7 @@ def _within_pairs(answers: Answers) -> float:
     return float(np.mean(correlations)) if correlations else float("nan")
 
 
-def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> list[str]:
+def pair_tables(report: Facts, guidance: float = PROOF_GUIDANCE) -> list[str]:
     """Return the result of `compare_pairs` as Markdown."""
     ways = report["ways"]
     lines = [
@@ -276,7 +276,7 @@ def true_edits(rows: dict[tuple[int, int], int]) -> Images:
 
 def compare_edits(
     ways: dict[str, Answers], scenes: Answers, truth: Answers, seed: int = 23
-) -> dict[str, Any]:
+) -> Facts:
     """Compare edits with `scenes`, answers to the true counterfactuals of the edited rows, and
     `truth`, to many rows.
 
@@ -289,7 +289,7 @@ def compare_edits(
     everything = np.ones(len(CLASSES), bool)
     rng = np.random.default_rng(seed)
     draws = _draws(rng, complete.shape[1], complete.shape[2])
-    table: dict[str, Any] = {}
+    table: Facts = {}
     resampled_rates: dict[str, np.ndarray] = {}
     for name, answers in ways.items():
         flips = _flips(answers)
@@ -377,11 +377,11 @@ def _chance(flips: np.ndarray, true: np.ndarray, complete: np.ndarray) -> float:
     return float(((p * q + (1 - p) * (1 - q)).mean(2) * rows).sum() / rows.sum())
 
 
-def _kept(answers: Answers, what: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
+def _kept(answers: Answers, what: np.ndarray, draws: np.ndarray) -> Facts:
     return _share(answers.kept_in_pairs(what)[1:], answers.pairs[1:], draws)
 
 
-def _share(flags: np.ndarray, complete: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
+def _share(flags: np.ndarray, complete: np.ndarray, draws: np.ndarray) -> Facts:
     at = np.arange(complete.shape[1])[:, None]
     units = complete.shape[2]
     values = [flags[:, at, draw % units][complete[:, at, draw % units]].mean() for draw in draws]
@@ -394,7 +394,7 @@ def _drop(answers: Answers, shift: int) -> float:
     return float(right[0][pairs].mean() - right[shift][pairs].mean())
 
 
-def edit_tables(report: dict[str, Any]) -> list[str]:
+def edit_tables(report: Facts) -> list[str]:
     """Return the result of `compare_edits` as Markdown."""
     ways = report["ways"]
     lines = [

@@ -27,6 +27,7 @@ from counterfoil.mending.variants import RETRAINED
 from directions_proof.intervals import DIFFERENCE, SHARE, mean_of
 from mend_proof.runs import Run
 from mend_proof.targets import Target
+from proof_files import Facts
 
 STAR_SEED = 1000
 _CANDIDATES = 8
@@ -35,7 +36,7 @@ _NAMES = {"before": "as it was", "contexts": "contexts", "class_name": "class na
 _INDOORS = ("wall", "brick", "wood")
 
 
-def measure(run: Run) -> dict[str, Any]:
+def measure(run: Run) -> Facts:
     """Return accuracies by head: on the built dataset's base and shifts, on true renders, on the
     test split."""
     target = run.target
@@ -63,9 +64,7 @@ def measure(run: Run) -> dict[str, Any]:
                                     f"{built}:{group}", "--per-class", str(run.settings.per_class), "--save", "best",
                                     "--out", str(out)], seconds)  # fmt: skip
         models[group] = f"local-dir:{(out / 'model').resolve()}"
-    heads: dict[str, dict[str, Any]] = {
-        name: _on_renders(run, model) for name, model in models.items()
-    }
+    heads: dict[str, Facts] = {name: _on_renders(run, model) for name, model in models.items()}
     for group in ("contexts", "class_name"):
         heads[group] |= _told_by_mend(work / group / "mend.json")
     for name, more in _evaluated(star, models, work, seconds).items():
@@ -125,7 +124,7 @@ def _evaluated(
     return accuracies
 
 
-def _told_by_mend(document: Path) -> dict[str, Any]:
+def _told_by_mend(document: Path) -> Facts:
     """Return λ of `mend`'s one arm, its gain over the head retrained alone on failures held out,
     and the verdict."""
     (model,) = json.loads(document.read_text(encoding="utf-8"))["models"]
@@ -168,7 +167,7 @@ def _on_renders(run: Run, model: str) -> dict[str, float]:
     }
 
 
-def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def table(results: Mapping[str, Sequence[Facts]]) -> list[str]:
     """Return Markdown: one line a head, and by how much the drop is smaller than with class
     names."""
     lines = [

@@ -20,6 +20,7 @@ from counterfoil.lab.vocabulary import BACKGROUND_BIAS
 from directions_proof.intervals import POSITIVE, SHARE, mean_of
 from mend_proof.plan import RANKS, kind_of
 from mend_proof.runs import Audit, Run
+from proof_files import Facts
 
 
 def planted_of(audit: Audit) -> list[tuple[int, tuple[str, str]]]:
@@ -36,7 +37,7 @@ def planted_of(audit: Audit) -> list[tuple[int, tuple[str, str]]]:
     ]
 
 
-def measure(run: Run) -> dict[str, Any]:
+def measure(run: Run) -> Facts:
     """Return by rank, by planted class if it is chosen, chance, and what the chosen contexts hold
     of the slice."""
     return {
@@ -45,7 +46,7 @@ def measure(run: Run) -> dict[str, Any]:
     }
 
 
-def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[str, Any]:
+def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> Facts:
     audit = run.audit
     kind = kind_of(run.target.name)
     contexts = audit.contexts[label]
@@ -72,7 +73,7 @@ def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[s
     }
 
 
-def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def table(results: Mapping[str, Sequence[Facts]]) -> list[str]:
     """Return Markdown: one line a kind and rank; a world's value is the mean of its runs."""
     lines = [
         "*noisy*: the planted context is among the 3 chosen of the planted class. *rare*: one of"
@@ -97,7 +98,7 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     return lines
 
 
-def _line(title: str, results: Mapping[str, Sequence[Mapping[str, Any]]], rank: str) -> str:
+def _line(title: str, results: Mapping[str, Sequence[Facts]], rank: str) -> str:
     def of(which: str) -> list[float]:
         return [
             float(np.nanmean([choice[which] for run in runs for choice in run[rank]]))

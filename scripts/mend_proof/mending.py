@@ -24,11 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.errors import UserError
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mending.fitting import Lesson, balanced_lesson
@@ -41,6 +40,7 @@ from mend_proof.pictures import kind_prompt
 from mend_proof.plan import kind_of
 from mend_proof.runs import Run, Wanted
 from mend_proof.targets import Rows, text_vectors
+from proof_files import Facts
 
 # Pictures of a context by which *fails when drawn* judges it.
 _LOOKED_AT = 10
@@ -61,10 +61,10 @@ _HEADING = (
     "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
     "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
 )
-Results = Mapping[str, Sequence[Mapping[str, Any]]]
+Results = Mapping[str, Sequence[Facts]]
 
 
-def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
+def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> Facts:
     """Return the result of `Run.mended` by arm, beside the classifier as it was.
 
     The chosen contexts and their controls are cut to equal numbers a class; what other methods
@@ -75,7 +75,7 @@ def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
     alike = _cut({arm: lesson for arm, lesson in drawn.items() if arm in COMPARED}, run.seed)
     for arm in drawn.keys() - alike.keys():
         alike[arm] = _cut({MAIN: alike[MAIN], arm: drawn[arm]}, run.seed)[arm]
-    measured: dict[str, Any] = {"before": {"accuracy": dict(run.before.accuracy)}}
+    measured: Facts = {"before": {"accuracy": dict(run.before.accuracy)}}
     for arm in arms:
         if arm in alike:
             measured[arm] = run.mended(alike[arm])
@@ -115,7 +115,7 @@ class _Lessons:
             arms["garments in turn"] = self._in_turn
         return arms
 
-    def others(self) -> dict[str, Callable[[], dict[str, Any]]]:
+    def others(self) -> dict[str, Callable[[], Facts]]:
         """Return the arms of real rows."""
         return {
             "lambda 0": lambda: self.run.mended(None),
@@ -175,7 +175,7 @@ class _Lessons:
         return np.argsort(scores, kind="stable").tolist()
 
     @cached_property
-    def whitening(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def whitening(self) -> tuple[Floats, Floats]:
         vectors = self.run.audit.train.vectors.astype(np.float64)
         return vectors.mean(axis=0), vectors.std(axis=0, ddof=1)
 
@@ -201,7 +201,7 @@ class _Lessons:
                 directions[label] = fitted
         return directions
 
-    def _decisions(self, rows: Rows) -> NDArray[np.float64]:
+    def _decisions(self, rows: Rows) -> Floats:
         """Return (n,) by each row's class; NaN if it has no direction."""
         points = whiten(rows.vectors, *self.whitening)
         decisions = np.full(len(rows), np.nan)
@@ -234,7 +234,7 @@ class _Lessons:
         weights = hard_weights(self._decisions(rows))
         return Lesson(rows.features, rows.labels, weights)
 
-    def _balanced(self, groups: NDArray[np.int64]) -> dict[str, Any]:
+    def _balanced(self, groups: Ints) -> Facts:
         run = self.run
         rows = self.run.halves.discover
         mined = run.audit.mined
@@ -250,7 +250,7 @@ class _Lessons:
             return run.mended(None)
         return run.mended(None, lesson) | {"rows": len(lesson)}
 
-    def _true_groups(self) -> NDArray[np.int64]:
+    def _true_groups(self) -> Ints:
         """Return (n,) which mined rows have the planted value; of the wardrobe, the index of each
         row's background."""
         audit = self.run.audit
@@ -260,14 +260,14 @@ class _Lessons:
         return audit.mined.has(str(world.attribute), str(world.value)).astype(np.int64)
 
 
-def measure(run: Run) -> dict[str, Any]:
+def measure(run: Run) -> Facts:
     """Return accuracies by arm; of the other methods only in the first runs of worlds."""
     if run.target.world is None:
         return measured_arms(run, (*CONTROLS, MAIN))
     return measured_arms(run, ARMS if run.seed % 100 < _OTHERS_IN else COMPARED)
 
 
-def measure_ranks(run: Run) -> dict[str, Any]:
+def measure_ranks(run: Run) -> Facts:
     """Return accuracies by the two ranks of contexts."""
     return measured_arms(run, (_NOTHING, _NAMES, MAIN, _LIFT))
 
@@ -427,7 +427,7 @@ def _aims(title: str, results: Results) -> str:
     )
 
 
-def _beyond_twice(run: Mapping[str, Any], which: str) -> float:
+def _beyond_twice(run: Facts, which: str) -> float:
     """Return the gain of the chosen contexts over λ = 0, less twice that of class names."""
     chosen, names, nothing = (_at(run, arm, which) for arm in (MAIN, _NAMES, _NOTHING))
     return chosen - nothing - 2 * (names - nothing)
@@ -453,5 +453,5 @@ def _over(results: Results, arm: str, other: str, which: str) -> Estimate:
     )
 
 
-def _at(run: Mapping[str, Any], arm: str, which: str) -> float:
+def _at(run: Facts, arm: str, which: str) -> float:
     return run[arm]["accuracy"][which]

@@ -20,9 +20,9 @@ from unittest import mock
 import datasets
 import numpy as np
 import timm
-from numpy.typing import NDArray
 from PIL import Image
 
+from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.mending import one_model
@@ -39,6 +39,7 @@ from counterfoil.prediction.embedding import classifier_embedder, embed
 from counterfoil.recipe import load_recipe
 from directions_proof.intervals import SHARE, mean_of
 from lab_training.classify import save_model
+from proof_files import Facts, Pixels, Results
 
 ROWS = {"train": 1200, "validation": 1500, "pool": 1500, "test": 2000}
 _OF = {"pool": "test", "test": "proof"}
@@ -56,7 +57,7 @@ _ORDER = (BEFORE, RETRAINED, RANDOM, *BASELINES)
 FITS = ("lbfgs", NETWORK)
 
 
-def measured_world(world: PlantedWorld, folder: Path) -> dict[str, Any]:
+def measured_world(world: PlantedWorld, folder: Path) -> Facts:
     """Return by fit and arm the accuracy in the slice, in the rest of its class and on all rows of
     the test."""
     recipe = _saved(world, folder)
@@ -64,9 +65,7 @@ def measured_world(world: PlantedWorld, folder: Path) -> dict[str, Any]:
     return {fit: _mended(world, recipe, name, fit, folder / fit) for fit in FITS}
 
 
-def _mended(
-    world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path
-) -> dict[str, dict[str, Any]]:
+def _mended(world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path) -> dict[str, Facts]:
     network = fit == NETWORK
     given = [f"{baseline}:pool" for baseline in BASELINES if network or baseline not in TRAINED]
     source = mend_source(recipe, (), "test", None, 0, None, ["pool"])
@@ -116,11 +115,11 @@ def _mended(
 
 def _shares(
     head: Any,
-    features: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    members: NDArray[np.bool_],
-    of_class: NDArray[np.bool_],
-) -> dict[str, Any]:
+    features: Floats32,
+    labels: Ints,
+    members: Bools,
+    of_class: Bools,
+) -> Facts:
     right = head.logits(features).argmax(axis=1) == labels
     return {
         "slice": float(right[members].mean()),
@@ -163,7 +162,7 @@ def _saved(world: PlantedWorld, folder: Path) -> Path:
     return recipe
 
 
-def _png(pixels: NDArray[np.uint8]) -> bytes:
+def _png(pixels: Pixels) -> bytes:
     with io.BytesIO() as file:
         Image.fromarray(pixels).save(file, "PNG")
         return file.getvalue()
@@ -196,7 +195,7 @@ def _trained(world: PlantedWorld, recipe: Path, folder: Path) -> Path:
     return folder.resolve()
 
 
-def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+def table(results: Mapping[str, Results]) -> list[str]:
     """Return Markdown: accuracies by fit and arm, and what an arm gains over random images in the
     slice."""
     lines = [

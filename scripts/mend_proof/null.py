@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats32, Ints
 from counterfoil.mending.document import HELDOUT, LEVEL
 from counterfoil.mending.evaluating import (
     GRID,
@@ -34,6 +34,7 @@ from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
 from counterfoil.mending.one_model import ContextRows, HeadFitting, compared_controls
 from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Context, Variant
 from counterfoil.models.classifiers.head import LinearHead
+from proof_files import Facts
 
 CASES = ("alike", "noise", "planted")
 RUNS = 200
@@ -52,7 +53,7 @@ all."""
 _PURPOSE = 31
 
 
-def measure(run: Any) -> dict[str, Any]:
+def measure(run: Any) -> Facts:
     """Count verdicts by case; `some`: a control was beaten at some λ; `retrained`: the retrained
     head was."""
     return {case: counted(case, range(run.seed * RUNS, (run.seed + 1) * RUNS)) for case in CASES}
@@ -69,7 +70,7 @@ def counted(case: str, seeds: Sequence[int]) -> dict[str, int]:
     return dict(counts)
 
 
-def said(case: str, seed: int) -> dict[str, Any]:
+def said(case: str, seed: int) -> Facts:
     """Return the verdicts of one run."""
     rng = np.random.default_rng([_PURPOSE, CASES.index(case), seed])
     contexts = tuple(
@@ -100,7 +101,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
     variant = fitted[CONTEXTS]
     if variant.result.lam == 0:
         return {"with controls": "λ = 0", "alone": "λ = 0", "some": False, "retrained": False}
-    outcome: dict[str, Any] = {}
+    outcome: Facts = {}
     for beside_what, kinds in (
         ("with controls", (RETRAINED, CLASS_NAME, RANDOM)),
         ("alone", (RETRAINED,)),
@@ -131,9 +132,7 @@ def _nothing() -> LinearHead:
     return LinearHead(np.zeros((_CLASSES, _WIDTH), np.float32), np.zeros(_CLASSES, np.float32))
 
 
-def _rows(
-    rng: np.random.Generator, count: int, in_contexts: bool
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+def _rows(rng: np.random.Generator, count: int, in_contexts: bool) -> tuple[Floats32, Ints, Ints]:
     """Return features, labels, and which context each row shows (0: no context)."""
     labels = rng.integers(0, _CLASSES, count)
     shown = rng.integers(0, len(_SHOWN), count) if in_contexts else np.zeros(count, np.int64)
@@ -192,7 +191,7 @@ def _evaluation(
     )
 
 
-def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def table(results: Mapping[str, Sequence[Facts]]) -> list[str]:
     """Return Markdown: a line a case."""
     lines = [
         "Simulated features in place of images. *alike*: contexts and both controls are of one"

@@ -9,6 +9,7 @@ from typing import Any
 
 from mend_proof import around, choosing, collective, mending, null
 from mend_proof.plan import AROUND, CHOSEN_IN, WORLDS, kind_of
+from proof_files import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Part:
     """
 
     title: str
-    measure: Callable[[Any], dict[str, Any]]
+    measure: Callable[[Any], Facts]
     table: Callable[[Any], list[str]]
     together: bool = False
     worlds: bool = True

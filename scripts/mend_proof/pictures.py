@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats32
 from counterfoil.generate.tokens.class_tokens import read_class_tokens
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, PATTERNS
 from counterfoil.mining.methods.context_proposals import ContextList
@@ -32,7 +32,7 @@ from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import ContextsSettings
 from lab_training.captions import caption_of as words_of_claims
 from mend_proof.targets import Target, clip_vectors
-from proof_files import saved
+from proof_files import Pixels, saved
 
 _PLACES = ContextsSettings(axis="background", contexts="wardrobe")
 _COLOURS = ContextsSettings(axis="colour", contexts="wardrobe-colours")
@@ -143,7 +143,7 @@ class Pictures:
             / f"{'tokens' if tokens else 'names'}-{folder_sha256(LAB_WEIGHTS / 'sd')[:8]}"
         )
 
-    def of(self, prompt: str, count: int) -> NDArray[np.uint8]:
+    def of(self, prompt: str, count: int) -> Pixels:
         """Return the first `count` pictures of a prompt, drawn where they are missing: uint8
         [count, 64, 64, 3].
 
@@ -156,7 +156,7 @@ class Pictures:
             saved(self.path(prompt), lambda to: np.savez_compressed(to, pixels=known))
         return known[:count]
 
-    def vectors(self, prompt: str, count: int) -> NDArray[np.float32]:
+    def vectors(self, prompt: str, count: int) -> Floats32:
         """Return (count, width) of the first pictures of a prompt, by CLIP, kept beside them."""
         path = self.path(prompt).with_suffix(".clip.npy")
         known = np.load(path) if path.exists() else np.zeros((0, 1), np.float32)
@@ -169,14 +169,14 @@ class Pictures:
         """Return the file of a prompt."""
         return self.folder / f"{hashlib.sha256(prompt.encode()).hexdigest()[:24]}.npz"
 
-    def _known(self, prompt: str) -> NDArray[np.uint8]:
+    def _known(self, prompt: str) -> Pixels:
         path = self.path(prompt)
         if not path.exists():
             return np.zeros((0, 64, 64, 3), np.uint8)
         with np.load(path) as arrays:
             return arrays["pixels"]
 
-    def _draw(self, prompt: str, numbers: range) -> NDArray[np.uint8]:
+    def _draw(self, prompt: str, numbers: range) -> Pixels:
         import torch
 
         parts = []

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import Halves, deal_halves
 from counterfoil.mending.evaluating import choose_lambda
 from counterfoil.mending.fitting import FittedHead, Lesson, fit_head
@@ -32,6 +31,7 @@ from counterfoil.recipe import load_recipe
 from mend_proof.pictures import Context, Pictures, contexts_of, plain_prompt, without_class
 from mend_proof.plan import Rank, Settings
 from mend_proof.targets import Rows, Target, text_vectors
+from proof_files import Facts
 
 _DRAW = 2
 _OTHERS = 3
@@ -61,7 +61,7 @@ class Scored:
 
     accuracy: Mapping[str, float]
     discover: float
-    contexts: NDArray[np.float64]
+    contexts: Floats
 
 
 class Audit:
@@ -70,7 +70,7 @@ class Audit:
     def __init__(self, target: Target, pictures: Pictures) -> None:
         self.target = target
         self.pictures = pictures
-        self._features: dict[str, NDArray[np.float32]] = {}
+        self._features: dict[str, Floats32] = {}
 
     @cached_property
     def head(self) -> LinearHead:
@@ -93,7 +93,7 @@ class Audit:
         return self.target.rows(self.target.truth)
 
     @cached_property
-    def failed(self) -> NDArray[np.bool_]:
+    def failed(self) -> Bools:
         """(n,) of the mined rows."""
         return answers(self.head, self.mined) != self.mined.labels
 
@@ -102,7 +102,7 @@ class Audit:
         return [contexts_of(self.target, label) for label in range(len(self.target.class_names))]
 
     @cached_property
-    def assigned(self) -> NDArray[np.int64]:
+    def assigned(self) -> Ints:
         """(n,) for each mined row the place of its context among those of its label."""
         nearest = np.zeros(len(self.mined), np.int64)
         for label, contexts in enumerate(self.contexts):
@@ -113,7 +113,7 @@ class Audit:
             )
         return nearest
 
-    def features(self, prompt: str, count: int) -> NDArray[np.float32]:
+    def features(self, prompt: str, count: int) -> Floats32:
         """Return (count, d) of the first pictures of a prompt, by the target."""
         known = self._features.get(prompt)
         if known is None or len(known) < count:
@@ -121,7 +121,7 @@ class Audit:
             self._features[prompt] = known
         return known[:count]
 
-    def accepted(self, prompt: str, label: int, count: int, screen: str) -> NDArray[np.int64]:
+    def accepted(self, prompt: str, label: int, count: int, screen: str) -> Ints:
         """Return which of the first pictures of a prompt show its class, by CLIP."""
         if screen == "all":
             return np.arange(count)
@@ -176,7 +176,7 @@ class Run:
         return Lesson(train.features[rows], train.labels[rows])
 
     @cached_property
-    def train_rows(self) -> NDArray[np.int64]:
+    def train_rows(self) -> Ints:
         """Which rows of train a head learns from."""
         most = (
             self.settings.per_class
@@ -267,7 +267,7 @@ class Run:
         )
 
     @cached_property
-    def groups(self) -> list[NDArray[np.int64]]:
+    def groups(self) -> list[Ints]:
         """Rows of the discover half in each chosen context of each class."""
         mined = self.audit.mined
         rows = self.halves.discover
@@ -308,7 +308,7 @@ class Run:
             np.asarray([right[rows].mean() for rows in self.groups]),
         )
 
-    def mended(self, debug: Lesson | None, train: Lesson | None = None) -> dict[str, Any]:
+    def mended(self, debug: Lesson | None, train: Lesson | None = None) -> Facts:
         """Return accuracies of an arm with the λ that the discover half chooses, and of every λ of
         the grid."""
         train = train or self.lesson
@@ -354,12 +354,12 @@ class Run:
         return self.scored(self.audit.head)
 
 
-def _likeness(vectors: NDArray[np.float32], kinds: Sequence[str]) -> NDArray[np.float32]:
+def _likeness(vectors: Floats32, kinds: Sequence[str]) -> Floats32:
     """Return (n,) the largest cosine with the plain caption of any garment of a class."""
     return (vectors @ text_vectors([f"a photo of a {kind}" for kind in kinds]).T).max(axis=1)
 
 
-def answers(head: LinearHead, rows: Rows) -> NDArray[np.int64]:
+def answers(head: LinearHead, rows: Rows) -> Ints:
     """Return the (n,) best outputs."""
     return head.logits(rows.features).argmax(axis=1).astype(np.int64)
 

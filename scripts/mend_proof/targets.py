@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.lab.planted import VERSION as PLANTED_VERSION
 from counterfoil.lab.planted import PlantedWorld, named_world
 from counterfoil.lab.scenes import VERSION as WARDROBE_VERSION
@@ -28,7 +28,7 @@ from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256, local_folder
-from proof_files import saved
+from proof_files import Facts, Pixels, saved
 
 CLIP = "lab:clip"
 _BATCH = 64
@@ -48,11 +48,11 @@ class Rows:
     asked. attributes: name → (n,) places in `ATTRIBUTES`.
     """
 
-    labels: NDArray[np.int64]
-    units: NDArray[np.int64]
-    members: NDArray[np.bool_]
-    features: NDArray[np.float32]
-    vectors: NDArray[np.float32]
+    labels: Ints
+    units: Ints
+    members: Bools
+    features: Floats32
+    vectors: Floats32
     attributes: NDArray[np.int8]
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Rows:
         """Return some rows, by indices or a mask."""
         return Rows(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
 
-    def has(self, attribute: str, value: str) -> NDArray[np.bool_]:
+    def has(self, attribute: str, value: str) -> Bools:
         """Return (n,) which scenes have a value."""
         index = list(ATTRIBUTES).index(attribute)
         return self.attributes[:, index] == ATTRIBUTES[attribute].index(value)
@@ -123,7 +123,7 @@ class Target:
     def classifier(self) -> Classifier:
         return load_classifier(self.model)
 
-    def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def features(self, pixels: Pixels) -> Floats32:
         """Return (n, d) what the last layer sees of pictures uint8 [n, 64, 64, 3]."""
         import torch
 
@@ -151,7 +151,7 @@ class Target:
     def _scenes_name(self) -> str:
         return "wardrobe" if self.world is None else self.world.name
 
-    def _own(self, split: str) -> NDArray[np.float32]:
+    def _own(self, split: str) -> Floats32:
         path = (
             self.kept
             / "features"
@@ -163,7 +163,7 @@ class Target:
             saved(path, lambda to: np.save(to, features))
         return np.load(path)
 
-    def _held(self, split: str) -> dict[str, Any]:
+    def _held(self, split: str) -> Facts:
         return _facts(self._scenes_name, split, self.kept)
 
 
@@ -173,7 +173,7 @@ def count_of(scenes: str, split: str) -> int:
 
 
 @cache
-def _facts(scenes: str, split: str, kept: Path) -> dict[str, Any]:
+def _facts(scenes: str, split: str, kept: Path) -> Facts:
     """Return labels, units, members and attributes of a split."""
     count = count_of(scenes, split)
     path = kept / "facts" / f"{scenes}-{split}-{count}-{_version(scenes)}.npz"
@@ -193,7 +193,7 @@ def _facts(scenes: str, split: str, kept: Path) -> dict[str, Any]:
             [ATTRIBUTES[name].index(value) for name, value in scene.attributes().items()]
             for scene in scenes_of_split
         ]
-        arrays: dict[str, Any] = {
+        arrays: Facts = {
             "labels": np.asarray(labels, np.int64),
             "units": np.asarray([scene.garment for scene in scenes_of_split], np.int64),
             "members": np.asarray(members, np.bool_),
@@ -239,17 +239,17 @@ def clip_model() -> ClipModel:
 
 
 @cache
-def text_vector(text: str) -> NDArray[np.float32]:
+def text_vector(text: str) -> Floats32:
     """Return (width,) of a caption."""
     return clip_model().embed_texts([text])[0]
 
 
-def text_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
+def text_vectors(texts: Sequence[str]) -> Floats32:
     """Return (m, width) of captions, each encoded alone and once."""
     return np.stack([text_vector(text) for text in texts])
 
 
-def _vectors(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.float32]:
+def _vectors(scenes: str, split: str, count: int, kept: Path) -> Floats32:
     path = (
         kept
         / "vectors"
@@ -261,7 +261,7 @@ def _vectors(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.floa
     return np.load(path)
 
 
-def clip_vectors(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+def clip_vectors(pixels: Pixels) -> Floats32:
     """Return (n, width) of pictures."""
     return (
         clip_model()
@@ -271,7 +271,7 @@ def clip_vectors(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 @cache
-def _pixels(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.uint8]:
+def _pixels(scenes: str, split: str, count: int, kept: Path) -> Pixels:
     """Return pictures of a split, uint8 [count, 64, 64, 3], rendered once."""
     path = kept / "pixels" / f"{scenes}-{split}-{count}-{_version(scenes)}.npy"
     if not path.exists():
@@ -281,7 +281,7 @@ def _pixels(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.uint8
     return np.load(path, mmap_mode="r")
 
 
-def _renderer(scenes: str, split: str) -> Callable[[int], NDArray[np.uint8]]:
+def _renderer(scenes: str, split: str) -> Callable[[int], Pixels]:
     world = named_world(scenes)
     if world is not None:
         return lambda row: world.pixels(split, row)
