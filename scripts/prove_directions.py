@@ -98,10 +98,9 @@ def tables(options: argparse.Namespace) -> Iterator[proving.Table]:
         missing = [world for world in names if world not in [audited.name for audited in worlds]]
         if missing:
             print(
-                f"{name}: {len(missing)} of {len(names)} worlds have no classifier", file=sys.stderr
-            )
-            print(
-                f"    python scripts/train_planted.py {' '.join(missing)} --early", file=sys.stderr
+                f"{name}: {len(missing)} of {len(names)} worlds have no classifier\n"
+                f"    python scripts/train_planted.py {' '.join(missing)} --early",
+                file=sys.stderr,
             )
         results: dict[str, Facts] = {}
         for audited in worlds:

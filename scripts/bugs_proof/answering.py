@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from bugs_proof.pictures import PictureCell, PictureStore
 from counterfoil.arrays import Bools, Floats32, Ints
@@ -17,13 +15,13 @@ from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
-from counterfoil.models.names import folder_sha256, local_folder
+from counterfoil.models.names import folder_sha256
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.recipe import Recipe
 from lab_training.oracle import ORACLE_FOLDER, Oracle
-from proof_files import Facts, Pixels, saved
+from proof_files import arrays_of, save_arrays, sha256_of
+from proof_pictures import Pixels, batches_for
 
-_BATCH = 64
 _ORACLE = "oracle"
 
 
@@ -89,28 +87,23 @@ class Panel:
     def _keys(self) -> Mapping[str, str]:
         """What answers are kept under: the name, and which weights it stood for."""
         keys = {_ORACLE: f"{_ORACLE} {folder_sha256(ORACLE_FOLDER)[:12]}"}
-        for name in self.names:
-            folder = local_folder(name)
-            assert folder is not None
-            keys[name] = f"{name} {folder_sha256(folder)[:12]}"
+        keys |= {name: f"{name} {sha256_of(name)[:12]}" for name in self.names}
         return keys
 
     def _kept(self, store: PictureStore, cell: PictureCell) -> dict[str, NDArray]:
         pictures = store[cell]
         path = store.folder / "answers" / cell.name[:2] / f"{cell.name}.npz"
-        held = _held(path)
+        held = arrays_of(path)
         missing = [
             name for name, key in self._keys.items() if len(held.get(key, ())) < len(pictures)
         ]
+        for name in missing:
+            key = self._keys[name]
+            known = held.get(key, ())
+            more = self._read(name, pictures.pixels[len(known) :])
+            held[key] = np.concatenate([known, more]) if len(known) else more
         if missing:
-            for name in missing:
-                key = self._keys[name]
-                known = held.get(key)
-                start = 0 if known is None else len(known)
-                more = self._read(name, pictures.pixels[start:])
-                held[key] = more if known is None else np.concatenate([known, more])
-            arrays: Facts = held
-            saved(path, lambda to: np.savez(to, **arrays))
+            save_arrays(path, held)
         return held
 
     def _read(self, name: str, pixels: Pixels) -> NDArray:
@@ -121,28 +114,16 @@ class Panel:
         return np.stack([read[attribute] for attribute in ATTRIBUTES], axis=1).astype(np.int64)
 
     def _logits(self, name: str, pixels: Pixels) -> Floats32:
-        import torch
-
         if name not in self._loaded:
             self._loaded[name] = load_classifier(name, classes=self.classes)
         classifier = self._loaded[name]
-        transform = classifier.transform()
-        parts = []
         with one_thread():
-            for start in range(0, len(pixels), _BATCH):
-                batch = torch.stack(
-                    [transform(Image.fromarray(pixel)) for pixel in pixels[start : start + _BATCH]]
-                )
-                parts.append(classifier.logits(batch, "cpu").numpy().astype(np.float32))
+            parts = [
+                classifier.logits(batch, "cpu").numpy().astype(np.float32)
+                for batch in batches_for(classifier, pixels)
+            ]
         return np.concatenate(parts)
 
     @cached_property
     def _oracle(self) -> Oracle:
         return Oracle()
-
-
-def _held(path: Path) -> dict[str, NDArray]:
-    if not path.exists():
-        return {}
-    with np.load(path) as arrays:
-        return {name: arrays[name] for name in arrays.files}

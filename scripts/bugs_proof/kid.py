@@ -34,13 +34,11 @@ def measure(proof: Proof) -> Facts:
         return {}
     source = _source(audit.recipe, tuple(labels))
     shown = {
-        "failures": [
-            (finding.label, each, True) for finding in findings for each in finding.pictures
-        ],
-        "base": [(finding.label, each, False) for finding in findings for each in finding.beside],
+        "failures": [(finding.label, each) for finding in findings for each in finding.pictures],
+        "base": [(finding.label, each) for finding in findings for each in finding.beside],
     }
     for name, parts in shown.items():
-        features = _features(proof, parts)
+        features = _features(proof, parts, name == "failures")
         if len(features) >= _FEWEST:
             kid = kernel_distance(features, source)
             fid = frechet_distance(feature_statistics(features), feature_statistics(source))
@@ -51,15 +49,14 @@ def measure(proof: Proof) -> Facts:
                 "high": kid.high,
                 "fid": fid,
             }
-    return distances | {"source": len(source)}
+    return distances
 
 
-def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> Floats32:
-    """Return (n, width) of pictures, each once; of marked parts only the pictures that the target
-    gets wrong."""
+def _features(proof: Proof, parts: list[tuple[int, Shown]], failed_only: bool) -> Floats32:
+    """Return (n, width) of pictures, each once; all, or only those that the target gets wrong."""
     audit = proof.audit
     chosen = {}
-    for label, shown, failed_only in parts:
+    for label, shown in parts:
         failed = audit.panel.failed(audit.store, shown.cell, label, proof.target)
         features = audit.store[shown.cell].features
         for index in shown.indices:

@@ -17,7 +17,7 @@ from bugs_proof.runs import Run, bits
 from counterfoil.arrays import Bools, Floats
 from counterfoil.paired_stats import log_e_values, tango_uppers
 from counterfoil.sequential_stats import e_bh
-from directions_proof.intervals import SHARE, mean_of
+from directions_proof.intervals import mean_percent
 from proof_files import Facts, Results
 
 REPLICATES = 1000
@@ -91,7 +91,7 @@ def _ends(
 def table(results: Results) -> list[str]:
     """Return Markdown: one line for all targets."""
     rows = [result for result in results.values() if result["tested"]]
-    share = mean_of([row["runs"] / row["replicates"] for row in rows], SHARE).text(percent=True)
+    share = mean_percent([row["runs"] / row["replicates"] for row in rows])
     tested = sum(row["tested"] for row in rows)
     false = sum(row["false"] / row["replicates"] for row in rows)
     alpha = rows[0]["alpha"] if rows else float("nan")

@@ -10,10 +10,10 @@ from pathlib import Path
 from bugs_proof.arms import progress_printed, run_of_arm
 from bugs_proof.audits import Audit
 from bugs_proof.pictures import PictureCell
-from bugs_proof.plan import PANELS, Arm, Asked, Group
+from bugs_proof.plan import ARMS, PANELS, Arm, Asked, Group
 from bugs_proof.runs import Carried, Run
-from bugs_proof.truth import Claims, Truth, truth_of
-from bugs_proof.words import named
+from bugs_proof.truth import Claims, TrueRate, Truth, truth_of
+from bugs_proof.words import named, renderable
 from counterfoil.arrays import Bools
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.methods.bugs.descriptions import Description
@@ -58,12 +58,14 @@ class FreshPairs:
 
 @dataclass(frozen=True)
 class Proof:
-    """A target's part of the proof. captioner: of the lab, or a folder that stands for it."""
+    """A target's part of the proof. captioner: of the lab, or a folder that stands for it; arms:
+    those that are compared."""
 
     target: str
     asked: Asked
     kept: Path
     captioner: str
+    arms: Sequence[Arm] = tuple(ARMS)
 
     @cached_property
     def audit(self) -> Audit:
@@ -78,6 +80,12 @@ class Proof:
     @cached_property
     def truth(self) -> Truth:
         return _truth(self.audit.group, self.asked, self.kept)
+
+    def true_rate(self, label: int, claims: Claims) -> TrueRate | None:
+        """Return the true rate of a class with some claims; None if no scene can have them."""
+        if not renderable(claims):
+            return None
+        return self.truth.rate(self.target, label, claims)
 
     def fresh(self, findings: Sequence[Carried]) -> list[FreshPairs]:
         """Return fresh pairs of some findings, in their order; findings of equal words share their

@@ -34,7 +34,6 @@ class WorthCell:
     label: int
     claims: Claims
     drop: float
-    error: float
     shown: float
     planted: bool
     left_out: bool
@@ -55,17 +54,8 @@ def worth_finding(proof: Proof) -> list[WorthCell]:
             rate = proof.truth.rate(proof.target, label, claims)
             if rate.drop >= WORTH_FINDING:
                 planted = is_planted(proof.target, label, claims)
-                worth.append(
-                    WorthCell(
-                        label,
-                        claims,
-                        rate.drop,
-                        rate.error,
-                        shown(of_class, claims),
-                        planted,
-                        left_out,
-                    )
-                )
+                share = shown(of_class, claims)
+                worth.append(WorthCell(label, claims, rate.drop, share, planted, left_out))
     return sorted(worth, key=lambda cell: -cell.drop)
 
 
@@ -86,22 +76,7 @@ def is_planted(target: str, label: int, claims: Claims) -> bool:
 
 def measure(proof: Proof) -> Facts:
     """Return the cells of a target."""
-    return {
-        "cells": [
-            {
-                "words": cell_text(cell.label, cell.claims),
-                "label": cell.label,
-                "claims": [list(claim) for claim in cell.claims],
-                "drop": cell.drop,
-                "error": cell.error,
-                "shown": cell.shown,
-                "reachable": cell.reachable,
-                "planted": cell.planted,
-                "left_out": cell.left_out,
-            }
-            for cell in worth_finding(proof)
-        ]
-    }
+    return {"cells": worth_finding(proof)}
 
 
 def table(results: Results) -> list[str]:
@@ -119,16 +94,16 @@ def table(results: Results) -> list[str]:
     left_out = 0
     for target, result in results.items():
         cells = result["cells"]
-        reachable = [cell for cell in cells if cell["reachable"]]
+        reachable = [cell for cell in cells if cell.reachable]
         without.update(
-            cell["claims"][0][0] for cell in cells if not cell["reachable"] and not cell["left_out"]
+            cell.claims[0][0] for cell in cells if not cell.reachable and not cell.left_out
         )
-        left_out += sum(cell["left_out"] for cell in cells)
+        left_out += sum(cell.left_out for cell in cells)
         text = "; ".join(
-            f"{cell['words']} ({100 * cell['drop']:.0f}, {100 * cell['shown']:.0f} %)"
+            f"{cell_text(cell.label, cell.claims)} ({100 * cell.drop:.0f}, {100 * cell.shown:.0f} %)"
             for cell in reachable[:3]
         )
-        planted = sum(cell["planted"] for cell in cells)
+        planted = sum(cell.planted for cell in cells)
         lines.append(f"| {target} | {len(cells)} | {len(reachable)} | {planted} | {text} |")
     total = sum(without.values())
     if total:

@@ -22,13 +22,12 @@ from bugs_proof.words import named
 from counterfoil.arrays import Bools
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 from counterfoil.mining.methods.bugs.trials import DrawnRound, Trial
-from counterfoil.models.names import folder_sha256, local_folder
+from counterfoil.models.names import folder_sha256
 from counterfoil.paired_stats import PairCount, count_pairs
-from proof_files import PACKAGE, code_of, digest_of, measured
+from proof_files import PACKAGE, code_of, digest_of, measured, sha256_of
 
 # What reports or writes findings changes no number of them.
 _NO_NUMBER = frozenset({"document.py", "mine_bugs.py", "trying.py"})
-_BITS = {True: "1", False: "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +172,10 @@ def kept_run(audit: Audit, arm: Arm, captioner: Path | None, make: Any) -> Run:
 
 
 def _key(audit: Audit, arm: Arm, captioner: Path | None) -> str:
-    target = local_folder(audit.target)
-    assert target is not None
     decides = [
         _code(arm),
         None if captioner is None else folder_sha256(captioner),
-        folder_sha256(target),
+        sha256_of(audit.target),
         audit.store.folder.name,
         audit.mine.model_dump(mode="json"),
         audit.recipe.samples.seed,
@@ -194,7 +191,7 @@ def _code(arm: Arm) -> str:
 
 
 def _text(parts: Sequence[Bools]) -> str:
-    return "".join(_BITS[bool(bit)] for part in parts for bit in part)
+    return "".join("01"[int(bit)] for part in parts for bit in part)
 
 
 def _shown(

@@ -24,7 +24,13 @@ from bugs_proof.words import named
 from counterfoil.arrays import Floats, Ints
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.mining.methods.bugs.trials import BugHypothesis, RoundAsked
-from directions_proof.intervals import ANY, DIFFERENCE, SHARE, mean_of, share_of
+from directions_proof.intervals import (
+    ANY,
+    mean_of,
+    mean_percent,
+    percent_of,
+    share_percent,
+)
 from proof_files import Facts, Results
 
 WAYS: dict[str, tuple[str, ...]] = {"with": (), "without": ("screen.object_threshold=-1",)}
@@ -93,23 +99,17 @@ def table(results: Results) -> list[str]:
             for result in results.values()
         ]
         # All classifiers see the same images.
-        images = (
-            f"{measured[0][what]:.0%}".replace("%", " %") for what in ("kept", "of the class")
-        )
-        rates = (
-            mean_of([each[what] for each in measured], SHARE).text(percent=True)
-            for what in ("base", "context")
-        )
-        points = (
-            mean_of([each[what] for each in measured], DIFFERENCE).points()
-            for what in ("difference", "error")
-        )
-        right = share_of([each["right"] for each in measured]).text(percent=True)
+        images = [percent_of(measured[0][what]) for what in ("kept", "of the class")]
+        rates = [mean_percent([each[what] for each in measured]) for what in ("base", "context")]
+        points = [
+            mean_of([each[what] for each in measured]).points() for what in ("difference", "error")
+        ]
+        right = share_percent([each["right"] for each in measured])
         order = mean_of([each["order"] for each in measured], ANY).text()
         lines.append(f"| {way} | {' | '.join([*images, *rates, *points, right, order])} |")
     true = [np.mean(result["true"], axis=0) for result in results.values()]
-    rates = (mean_of([each[index] for each in true], SHARE).text(percent=True) for index in (1, 0))
-    difference = mean_of([each[0] - each[1] for each in true], DIFFERENCE).points()
+    rates = [mean_percent([each[index] for each in true]) for index in (1, 0)]
+    difference = mean_of([each[0] - each[1] for each in true]).points()
     return [*lines, f"| renders |  | 100 % | {' | '.join([*rates, difference])} |  |  |  |"]
 
 

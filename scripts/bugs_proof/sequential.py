@@ -17,7 +17,7 @@ at 0 independently, at 1 the base never fails where the description is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -63,6 +63,9 @@ class Design:
         return np.append(earlier[earlier < self.most], self.most)
 
 
+_USUAL = Design()
+
+
 @dataclass(frozen=True, slots=True)
 class Sequential:
     """What became of simulated tests: shares of the runs, and pairs that a run drew."""
@@ -84,6 +87,10 @@ class Row:
     discordant: float
     sequential: Sequential
     fixed: int | None
+
+    @property
+    def pairs(self) -> float:
+        return self.sequential.pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +147,25 @@ def _distinct(counts: Ints, base: int) -> tuple[Ints, Ints]:
     return counts[first].T, which.ravel()
 
 
+def outcomes(shares: tuple[float, float]) -> list[float]:
+    """Return the chances of a pair: failing, rescued, and alike."""
+    return [*shares, max(0.0, 1 - sum(shares))]
+
+
+def drawn_pairs(
+    shares: tuple[float, float], design: Design, runs: int, rng: np.random.Generator
+) -> Ints:
+    """Draw `runs` tests: (runs, looks, 3) pairs by outcome at each look."""
+    batches = np.diff(design.looks, prepend=0)
+    drawn = [rng.multinomial(batch, outcomes(shares), runs) for batch in batches]
+    return np.stack(drawn, axis=1).cumsum(axis=1)
+
+
 def simulate(
     shares: tuple[float, float], design: Design, runs: int, seed: Sequence[int]
 ) -> Sequential:
     """Run `runs` tests whose pairs fall with these (failing, rescued) shares."""
-    batches = np.diff(design.looks, prepend=0)
-    of_pair = [*shares, max(0.0, 1 - sum(shares))]
-    rng = np.random.default_rng(list(seed))
-    drawn = np.stack([rng.multinomial(batch, of_pair, runs) for batch in batches], axis=1).cumsum(
-        axis=1
-    )
+    drawn = drawn_pairs(shares, design, runs, np.random.default_rng(list(seed)))
     confirmed, futile, pairs = decided(drawn[..., 0], drawn[..., 1], design)
     return Sequential(
         float(confirmed.mean()),
@@ -224,7 +240,7 @@ def simulated_row(
 
 
 def simulated_rows(
-    design: Design | None = None,
+    design: Design = _USUAL,
     runs: int = 4000,
     seed: int = 0,
     base_rates: Iterable[float] = BASE_RATES,
@@ -232,57 +248,38 @@ def simulated_rows(
     alike: Iterable[float] = ALIKE,
 ) -> list[Row]:
     """Return a row for each point of the grid that pairs can have."""
+    points = product(base_rates, alike, differences)
     rows = (
-        simulated_row(*point, design or Design(), runs, seed)
-        for point in grid(base_rates, alike, differences)
+        simulated_row(rate, difference, similar, design, runs, seed)
+        for rate, similar, difference in points
     )
     return [row for row in rows if row is not None]
 
 
-def grid(
-    base_rates: Iterable[float], alike: Iterable[float], differences: Iterable[float]
-) -> Iterator[tuple[float, float, float]]:
-    """Yield (base rate, difference, alike), differences innermost."""
-    return (
-        (rate, difference, similar)
-        for rate, similar, difference in product(base_rates, alike, differences)
-    )
-
-
 def run_of(rows: Sequence[Row], design: Design) -> SimulatedRun:
     """Return a run whose hypotheses are these rows, of one base and equally alike."""
-    pairs = [row.sequential.pairs for row in rows]
+    pairs = [row.pairs for row in rows]
     confirmed = float(np.mean([row.sequential.confirmed for row in rows]))
     # Rounding may leave a share of nothing a little below it.
-    shares = [
-        (
-            max(0.0, row.discordant + row.difference) / 2,
-            max(0.0, row.discordant - row.difference) / 2,
-        )
-        for row in rows
-    ]
+    shares = []
+    for row in rows:
+        failing = max(0.0, row.discordant + row.difference) / 2
+        rescued = max(0.0, row.discordant - row.difference) / 2
+        shares.append((failing, rescued))
     fixed = fixed_pairs(confirmed, shares, design.level)
     return SimulatedRun(rows[0].base_rate, rows[0].alike, confirmed, float(np.mean(pairs)), fixed)
 
 
-def simulated_runs(
-    design: Design | None = None,
-    runs: int = 4000,
-    seed: int = 0,
-    base_rates: Iterable[float] = BASE_RATES,
-    differences: Sequence[float] = RUN,
-    alike: Iterable[float] = ALIKE,
-) -> list[SimulatedRun]:
-    """Return a run of hypotheses with these differences for each base rate, and for how alike pairs
-    fail."""
-    design = design or Design()
+def simulated_runs(design: Design, runs: int) -> list[SimulatedRun]:
+    """Return a run of hypotheses with the differences of `RUN` for each base rate, and for how
+    alike pairs fail."""
     simulated = []
-    for rate, similar in product(base_rates, alike):
+    for rate, similar in product(BASE_RATES, ALIKE):
         of_difference = {
-            difference: simulated_row(rate, difference, similar, design, runs, seed)
-            for difference in sorted(set(differences))
+            difference: simulated_row(rate, difference, similar, design, runs, 0)
+            for difference in set(RUN)
         }
-        rows = [row for difference in differences if (row := of_difference[difference]) is not None]
+        rows = [row for difference in RUN if (row := of_difference[difference]) is not None]
         simulated.append(run_of(rows, design))
     return simulated
 
@@ -290,15 +287,10 @@ def simulated_runs(
 def saved(rows: Sequence[Row] | Sequence[SimulatedRun]) -> float:
     """Return the sequential test's pairs as a share of McNemar's, over all with a fixed number; NaN
     without any."""
-    pairs = [
-        (row.sequential.pairs if isinstance(row, Row) else row.pairs, row.fixed) for row in rows
-    ]
-    known = [(drawn, fixed) for drawn, fixed in pairs if fixed is not None]
-    return (
-        sum(drawn for drawn, _ in known) / sum(fixed for _, fixed in known)
-        if known
-        else float("nan")
-    )
+    known = [(row.pairs, row.fixed) for row in rows if row.fixed is not None]
+    if not known:
+        return float("nan")
+    return sum(drawn for drawn, _ in known) / sum(fixed for _, fixed in known)
 
 
 def table_of_rows(rows: Sequence[Row]) -> list[str]:

@@ -20,10 +20,10 @@ import numpy as np
 
 from bugs_proof.answering import Panel
 from bugs_proof.audits import Audit
-from counterfoil.arrays import Bools
+from counterfoil.arrays import Bools, Ints
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
 from counterfoil.lab.world import Scene, load_garments, render
-from proof_files import Facts, saved
+from proof_files import PACKAGE, Facts, arrays_of, save_arrays
 
 Claims = tuple[tuple[str, str], ...]
 """(attribute, value), sorted: what a cell sets. None is the base."""
@@ -43,7 +43,6 @@ class TrueRate:
     scenes: int
     rate: float
     base: float
-    error: float
 
     @property
     def drop(self) -> float:
@@ -64,9 +63,7 @@ class Truth:
         """Return the true rate of a class with some claims; the base has no claims."""
         claimed = self.failed(label, claims)[target]
         base = self.failed(label, BASE)[target]
-        more = claimed.astype(float) - base
-        error = float(more.std(ddof=1) / np.sqrt(len(more)))
-        return TrueRate(len(claimed), float(claimed.mean()), float(base.mean()), error)
+        return TrueRate(len(claimed), float(claimed.mean()), float(base.mean()))
 
     def failed(self, label: int, claims: Claims) -> dict[str, Bools]:
         """Return name → (count,) which scenes each classifier gets wrong."""
@@ -95,10 +92,7 @@ class Truth:
 
     def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, Bools]:
         path = self.folder / self._hash / f"{label}-{_file(claims)}-{start}.npz"
-        held: Facts = {}
-        if path.exists():
-            with np.load(path) as arrays:
-                held = {name: arrays[name] for name in arrays.files}
+        held = arrays_of(path)
         keys = dict(zip(self.panel.names, self.panel.weights, strict=True))
         missing = [name for name, key in keys.items() if key not in held]
         if missing:
@@ -111,7 +105,7 @@ class Truth:
                 keys[name]: failed
                 for name, failed in self.panel.failed_pixels(pixels, label, missing).items()
             }
-            saved(path, lambda to: np.savez(to, **held))
+            save_arrays(path, held)
         return {name: held[key] for name, key in keys.items()}
 
     @cached_property
@@ -119,9 +113,8 @@ class Truth:
         digest = hashlib.sha256(
             json.dumps({str(label): of_class for label, of_class in self.mix.items()}).encode()
         )
-        lab = Path(__file__).parents[2] / "builders" / "counterfoil" / "lab"
         for name in _WORLD:
-            digest.update((lab / name).read_bytes())
+            digest.update((PACKAGE / "lab" / name).read_bytes())
         return digest.hexdigest()[:12]
 
 
@@ -137,15 +130,17 @@ def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
     mix: dict[int, list[dict[str, str]]] = {}
     for cell in drawer.cells[f"{base.asked.name}/"]:
         seen = audit.panel.seen(audit.store, cell.cell)
-        mix[cell.label] = [
-            {
-                name: ATTRIBUTES[name][int(seen[name][index])]
-                for name in ATTRIBUTES
-                if name != "class"
-            }
-            for index in cell.indices.tolist()
-        ]
+        mix[cell.label] = [attributes_read(seen, index) for index in cell.indices.tolist()]
     return {label: of_class for label, of_class in mix.items() if of_class}
+
+
+def attributes_read(seen: Mapping[str, Ints], index: int) -> dict[str, str]:
+    """Return what the oracle reads of one image, without its class."""
+    return {
+        name: values[int(seen[name][index])]
+        for name, values in ATTRIBUTES.items()
+        if name != "class"
+    }
 
 
 def single_cells() -> Iterator[Claims]:

@@ -11,8 +11,9 @@ those far from a caption on rows outside of the class's hard sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -21,11 +22,12 @@ from counterfoil.arrays import Bools
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
 from counterfoil.mining.hypotheses import Role
 from directions_proof.captions import captions_of, claims_of
-from directions_proof.honesty import MINE, Outcome, by_class, kept_cells, mined_rows
+from directions_proof.honesty import MINE, ROLES, by_class, kept_cells, mined_rows
 from directions_proof.worlds import AuditedWorld, Rows
 from proof_files import Facts, Results
 
 Cause = Literal["with", "without"]
+CAUSES: tuple[Cause, ...] = ("with", "without")
 RUNS = 5
 GAPS = (0.2, 0.3)
 USUAL = 0.05
@@ -69,7 +71,7 @@ def measure(audited: AuditedWorld) -> Facts:
     rows, scenes = _rows(audited)
     captions = captions_of(audited)
     tested: list[Facts] = []
-    for run, gap, cause in _asked():
+    for run, gap, cause in product(range(RUNS), GAPS, CAUSES):
         rng = np.random.default_rng(
             [audited.world.seed, run, round(100 * gap), int(cause == "with")]
         )
@@ -95,28 +97,14 @@ def measure(audited: AuditedWorld) -> Facts:
                     "gap": gap,
                     "cause": cause,
                     "attribute": words,
-                    **outcome_facts(outcome, audited),
+                    "class": audited.world.class_names[label],
+                    "words": outcome.hypothesis.words,
+                    "role": outcome.hypothesis.role,
+                    "before": outcome.before.confirmed,
+                    "after": outcome.after.confirmed,
                 }
             )
     return {"tested": tested, "classes": len(audited.classes)}
-
-
-def outcome_facts(outcome: Outcome, audited: AuditedWorld) -> Facts:
-    """Return a hypothesis and what became of it, before and after."""
-    return {
-        "class": audited.world.class_names[outcome.hypothesis.labels[0]],
-        "words": outcome.hypothesis.words,
-        "role": outcome.hypothesis.role,
-        "before": outcome.before.confirmed,
-        "after": outcome.after.confirmed,
-    }
-
-
-def _asked() -> Iterator[tuple[int, float, Cause]]:
-    for run in range(RUNS):
-        for gap in GAPS:
-            yield run, gap, "with"
-            yield run, gap, "without"
 
 
 def _rows(audited: AuditedWorld) -> tuple[Rows, list[Mapping[str, str]]]:
@@ -178,9 +166,7 @@ def table(results: Results) -> list[str]:
         "| fails | points | role | tested | false before | true before | false after | true after |",
         "| -- | --: | -- | --: | --: | --: | --: | --: |",
     ]
-    for cause, gap, role in (
-        (a, b, c) for a in ("with", "without") for b in GAPS for c in ("hard", "far_from")
-    ):
+    for cause, gap, role in product(CAUSES, GAPS, ROLES):
         hypotheses = [
             hypothesis
             for hypothesis in tested

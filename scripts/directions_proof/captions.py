@@ -14,21 +14,22 @@ from typing import Literal
 
 import numpy as np
 
-from counterfoil.arrays import Bools, Floats32, Ints
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.captions import CaptionGrammar, gather_captions
 from counterfoil.mining.hypotheses import CandidateCaptions
 from counterfoil.mining.methods.directions import caption_scores
-from counterfoil.mining.methods.svm import Direction, fit_direction
-from directions_proof.intervals import SHARE, mean_of
+from counterfoil.mining.methods.svm import Direction
+from directions_proof.intervals import SHARE, mean_of, mean_percent, percent_of
 from directions_proof.plan import SIDE, kind_of
 from directions_proof.ranking import WORTH_FINDING, gap_of
 from directions_proof.worlds import AuditedWorld, clip
 from lab_training.captions import caption_of
 from proof_files import Facts, Results
 
-HOW: tuple[Literal["difference", "shifted"], ...] = ("difference", "shifted")
+How = Literal["difference", "shifted"]
+HOW: tuple[How, ...] = ("difference", "shifted")
 _MOST_TOLD = 3
 
 
@@ -56,6 +57,23 @@ def captions_of(audited: AuditedWorld) -> CandidateCaptions:
     )
     return CandidateCaptions(
         texts, np.stack([vector_of(text) for text in texts]), references, candidates
+    )
+
+
+def scores_of(
+    audited: AuditedWorld,
+    captions: CandidateCaptions,
+    direction: Direction,
+    label: int,
+    how: How = "difference",
+) -> Floats:
+    """Return (m,) the scores of a class's candidate captions along a direction."""
+    return caption_scores(
+        direction,
+        captions.vectors[captions.references[label]],
+        captions.vectors[captions.candidates[label]],
+        *audited.whitening,
+        how,
     )
 
 
@@ -132,10 +150,7 @@ def measure(audited: AuditedWorld) -> Facts:
         "captions": len(texts),
     }
     for how in HOW:
-        scores = caption_scores(
-            direction, captions.vectors[captions.references[world.planted]], captions.vectors[candidates],
-            *audited.whitening, how,
-        )  # fmt: skip
+        scores = scores_of(audited, captions, direction, world.planted, how)
         hard = np.argsort(scores, kind="stable")
         easy = np.argsort(-scores, kind="stable")
         order = easy if SIDE[world.kind] == "easy" else hard
@@ -152,11 +167,7 @@ def direction_of(audited: AuditedWorld) -> Direction | None:
     """Return the planted class's direction, fitted on all of its validation rows."""
     if audited.world.planted is None:
         return None
-    rows = audited.validation.of(audited.validation.labels == audited.world.planted)
-    direction = fit_direction(
-        audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0
-    )
-    return direction if isinstance(direction, Direction) else None
+    return audited.direction(audited.validation.of_class(audited.world.planted))
 
 
 def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
@@ -199,11 +210,11 @@ def table(results: Results) -> list[str]:
         for how in HOW:
             places = [world[how]["place"] for world in worlds]
             cells = [
-                mean_of([rank == 1 for rank in places], SHARE).text(percent=True),
-                mean_of([rank <= 2 for rank in places], SHARE).text(percent=True),
+                mean_percent([rank == 1 for rank in places]),
+                mean_percent([rank <= 2 for rank in places]),
                 mean_of([1 / rank for rank in places], SHARE).text(),
-                f"{np.mean([world['chance'] for world in worlds]):.0%}".replace("%", " %"),
-                mean_of([world[how]["absent"] for world in worlds], SHARE).text(percent=True)
+                percent_of(float(np.mean([world["chance"] for world in worlds]))),
+                mean_percent([world[how]["absent"] for world in worlds])
                 if kind == "correlation"
                 else "",
             ]

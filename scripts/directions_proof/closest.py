@@ -8,19 +8,15 @@ are measured too.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
-from counterfoil.mining.methods.directions import caption_scores
-from directions_proof.captions import captions_of, direction_of, worlds_with_a_gap
+from directions_proof.captions import captions_of, direction_of, scores_of, worlds_with_a_gap
 from directions_proof.intervals import ANY, mean_of
 from directions_proof.ranking import gap_of
 from directions_proof.worlds import AuditedWorld
 from proof_files import Facts, Results
 
 NEAREST = (10, 25, 50, 100)
-_HOW: Literal["difference", "shifted"] = "difference"
 # Of the true gap; the aim of the proof.
 _AIM = 0.7
 
@@ -34,11 +30,8 @@ def measure(audited: AuditedWorld) -> Facts:
         return {}
     captions = captions_of(audited)
     candidates = captions.candidates[world.planted]
-    reference = captions.vectors[captions.references[world.planted]]
-    scores = caption_scores(
-        direction, reference, captions.vectors[candidates], *audited.whitening, _HOW
-    )
-    rows = audited.test.of(audited.test.labels == world.planted)
+    scores = scores_of(audited, captions, direction, world.planted)
+    rows = audited.test.of_class(world.planted)
     hard, easy = (
         rows.features @ captions.vectors[candidates[index]]
         for index in (scores.argmin(), scores.argmax())

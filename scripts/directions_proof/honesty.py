@@ -30,7 +30,7 @@ from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 from counterfoil.stats import score_test
 from directions_proof.captions import captions_of, claims_of, holding, says_context
-from directions_proof.intervals import share_of
+from directions_proof.intervals import share_percent
 from directions_proof.plan import kind_of
 from directions_proof.ranking import WORTH_FINDING
 from directions_proof.renders import Renderer
@@ -222,18 +222,13 @@ def _row(kind: str, worlds: Sequence[Facts]) -> str:
         f"{kind} ({len(worlds)})",
         str(sum(len(world["tested"]) for world in worlds)),
         str(sum(len(_reported(world)) for world in worlds)),
-        share_of([_false(world, "true") for world in worlds]).text(percent=True),
-        *(
-            share_of([_false(world, "attribute", role) for world in worlds]).text(percent=True)
-            for role in ROLES
-        ),
-        share_of([_covered(world["tested"], "interval") for world in worlds]).text(percent=True),
-        share_of([_covered(_reported(world), "reported_interval") for world in worlds]).text(
-            percent=True
-        ),
+        share_percent(_false(world, "true") for world in worlds),
+        *(share_percent([_false(world, "attribute", role) for world in worlds]) for role in ROLES),
+        share_percent(_covered(world["tested"], "interval") for world in worlds),
+        share_percent(_covered(_reported(world), "reported_interval") for world in worlds),
         str(len(slices)),
-        share_of([(float(planted["named"]), 1.0) for planted in slices]).text(percent=True),
-        share_of([(float(planted["caught"]), 1.0) for planted in slices]).text(percent=True),
+        share_percent((planted["named"], 1) for planted in slices),
+        share_percent((planted["caught"], 1) for planted in slices),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -242,25 +237,25 @@ def _reported(world: Facts) -> list[Facts]:
     return [hypothesis for hypothesis in world["tested"] if hypothesis["confirmed"]]
 
 
-def _false(world: Facts, truth: str, role: Role | None = None) -> tuple[float, float]:
+def _false(world: Facts, truth: str, role: Role | None = None) -> tuple[int, int]:
     """Return (false, reported with that truth known), of one role or of all."""
     reported = [finding for finding in _reported(world) if role in (None, finding["role"])]
     known = [finding[truth]["value"] for finding in reported if finding[truth] is not None]
-    return float(sum(value <= MINE.margin for value in known)), float(len(known))
+    return sum(value <= MINE.margin for value in known), len(known)
 
 
-def _covered(tested: Sequence[Facts], interval: str) -> tuple[float, float]:
+def _covered(tested: Sequence[Facts], interval: str) -> tuple[int, int]:
     known = [
         hypothesis
         for hypothesis in tested
         if hypothesis["true"] is not None and hypothesis[interval] is not None
     ]
-    return float(
-        sum(
-            hypothesis[interval][0] <= hypothesis["true"]["value"] <= hypothesis[interval][1]
-            for hypothesis in known
-        )
-    ), float(len(known))
+    held = [
+        hypothesis
+        for hypothesis in known
+        if hypothesis[interval][0] <= hypothesis["true"]["value"] <= hypothesis[interval][1]
+    ]
+    return len(held), len(known)
 
 
 def by_class(tested: Sequence[Facts], audits: Mapping[str, int]) -> list[str]:

@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.generate.screen.known_classes import known_classes
@@ -24,7 +23,7 @@ from counterfoil.mining.label_check import SeenLabels
 from directions_proof.captions import captions_of, vector_of
 from directions_proof.honesty import mined_rows
 from directions_proof.plan import kind_of
-from directions_proof.worlds import AuditedWardrobe, AuditedWorld, Rows
+from directions_proof.worlds import Attributes, AuditedWardrobe, AuditedWorld, Rows
 from proof_files import Facts, Results
 
 PERFECT = "the truth"
@@ -38,11 +37,11 @@ _PAIR = 0.15
 _SLICE = 0.5
 _LEAST_SLICE = 0.05  # of a class
 
-Flip = Callable[[Ints, Mapping[str, NDArray[np.str_]], np.random.Generator], Ints]
+Flip = Callable[[Ints, Attributes, np.random.Generator], Ints]
 
 
 def _uniform(share: float) -> Flip:
-    def flip(truth: Ints, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator) -> Ints:
+    def flip(truth: Ints, scenes: Attributes, rng: np.random.Generator) -> Ints:
         classes = int(truth.max()) + 1
         others = (truth + rng.integers(1, classes, len(truth))) % classes
         return np.where(rng.random(len(truth)) < share, others, truth)
@@ -50,16 +49,12 @@ def _uniform(share: float) -> Flip:
     return flip
 
 
-def _class_to_class(
-    truth: Ints, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
-) -> Ints:
+def _class_to_class(truth: Ints, scenes: Attributes, rng: np.random.Generator) -> Ints:
     first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
     return np.where((truth == first) & (rng.random(len(truth)) < _PAIR), second, truth)
 
 
-def _in_slice(
-    truth: Ints, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
-) -> Ints:
+def _in_slice(truth: Ints, scenes: Attributes, rng: np.random.Generator) -> Ints:
     first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
     of_class = truth == first
     slices = [
@@ -101,10 +96,7 @@ def measure(audited: AuditedWorld) -> Facts:
         answers[ZERO_SHOT] = (rows.features @ captions.T).argmax(axis=1)
         answers[LINEAR] = _linear(*audited.train, rows.features)
         runs = [(UNFLIPPED, target, truth) for target in (OWN, ZERO_SHOT, LINEAR)]
-        scenes = (
-            audited.attributes if isinstance(audited, AuditedWardrobe) else _attributes(audited)
-        )
-        runs += list(_flipped(truth, scenes, audited.name))
+        runs += _flipped(truth, audited.attributes, audited.name)
     return {
         "kind": "wardrobe" if wardrobe else kind_of(world.name),
         "runs": [
@@ -118,25 +110,13 @@ def measure(audited: AuditedWorld) -> Facts:
     }
 
 
-def _flipped(
-    truth: Ints, scenes: Mapping[str, NDArray[np.str_]], name: str
-) -> Iterator[tuple[str, str, Ints]]:
+def _flipped(truth: Ints, scenes: Attributes, name: str) -> Iterator[tuple[str, str, Ints]]:
     for flips, flip in FLIPS.items():
         for run in range(RUNS):
             labels = flip(
                 truth, scenes, np.random.default_rng([_SEED, run, *name.encode(), *flips.encode()])
             )
             yield from ((flips, target, labels) for target in (PERFECT, OWN))
-
-
-def _attributes(audited: AuditedWorld) -> dict[str, NDArray[np.str_]]:
-    scenes = [
-        audited.world.scene("validation", row).attributes()
-        for row in range(len(audited.validation.labels))
-    ]
-    return {
-        name: np.asarray([scene[name] for scene in scenes]) for name in ("background", "colour")
-    }
 
 
 def _linear(train: Floats32, labels: Ints, features: Floats32) -> Ints:
@@ -216,16 +196,12 @@ def table(results: Results) -> list[str]:
         " precision | recall |",
         "| -- | -- | -- | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
-    rows: dict[tuple[str, str, str], list[tuple[Facts, ...]]] = {}
+    groups: dict[tuple[str, str, str], list[Facts]] = {}
     for world in results.values():
         for run in world["runs"]:
-            rows.setdefault((world["kind"], run["flips"], run["target"]), []).append(
-                tuple(run["findings"])
-            )
-    groups = {
-        key: [finding for run in runs for finding in run]
-        for key, runs in sorted(rows.items(), key=_order)
-    }
+            key = world["kind"], run["flips"], run["target"]
+            groups.setdefault(key, []).extend(run["findings"])
+    groups = dict(sorted(groups.items(), key=_order))
     lines += [_row(key, findings) for key, findings in groups.items() if findings]
     unflipped = [
         finding
@@ -247,9 +223,8 @@ def _row(key: tuple[str, str, str], findings: Sequence[Facts]) -> str:
     checked = [finding for finding in findings if finding["checked"]]
     flipped = [finding for finding in checked if finding["flipped"] > finding["rows"] / 2]
     others = [finding for finding in checked if finding["flipped"] <= finding["rows"] / 2]
-    listed, right = (
-        sum(finding[name] for finding in findings) for name in ("listed", "listed_flipped")
-    )
+    listed = sum(finding["listed"] for finding in findings)
+    right = sum(finding["listed_flipped"] for finding in findings)
     cells = [
         *key,
         str(len(findings)),

@@ -14,15 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Floats
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.mining.hypotheses import Hypothesis, Role
 from directions_proof.captions import captions_of, claims_of
 from directions_proof.honesty import MINE, ROLES, mined_rows
-from directions_proof.intervals import share_of
-from directions_proof.worlds import AuditedWardrobe
+from directions_proof.intervals import share_of, share_percent
+from directions_proof.worlds import Attributes, AuditedWardrobe
 from proof_files import Facts, Results
 
 CAUGHT = 1.5  # a set catches a cell whose rows are so much more frequent in it than in the class
@@ -42,7 +41,6 @@ _UNSAID = {
 }
 _PAIRED = ("colour", "background", "wall")
 
-Attributes = Mapping[str, NDArray[np.str_]]
 Cell = Mapping[str, str]
 
 
@@ -95,16 +93,16 @@ def _run(
     planted = []
     for label, cell in cells.items():
         sets = [finding for finding in reported if label in finding.labels]
-        of_class = rows.labels == label
+        members = cell["members"]
+        rest = (rows.labels == label) & ~members
         caught = [
-            cell["members"][inside[finding.name]].mean() >= CAUGHT * cell["share"]
-            for finding in sets
+            members[inside[finding.name]].mean() >= CAUGHT * cell["share"] for finding in sets
         ]
         right = [
             finding.role == "hard" and _tells(audited.world, label, finding.caption, cell["cell"])
             for finding in sets
         ]
-        gap = failed[cell["members"]].mean() - failed[of_class & ~cell["members"]].mean()
+        gap = failed[members].mean() - failed[rest].mean()
         planted.append(
             {
                 "answers": answers,
@@ -146,13 +144,8 @@ def plant(failed: Bools, attributes: Attributes, rng: np.random.Generator) -> Fa
         rate = failed[members].mean()
         wanted = failed[~members].mean() + gap
         if rate <= wanted <= 1:
-            fit.append(
-                (
-                    cell,
-                    float(members.mean()),
-                    float((wanted - rate) / (1 - rate)) if rate < 1 else 0.0,
-                )
-            )
+            chance = (wanted - rate) / (1 - rate) if rate < 1 else 0.0
+            fit.append((cell, float(members.mean()), float(chance)))
     if not fit:
         return None
     cell, share, chance = fit[int(rng.integers(len(fit)))]
@@ -260,12 +253,9 @@ def table(results: Results) -> list[str]:
             for world in results.values()
         ]
         false = [
-            share_of(
-                [
-                    (sum(finding[what] <= MINE.margin for finding in each), len(each))
-                    for each in kept
-                ]
-            ).text(percent=True)
+            share_percent(
+                (sum(finding[what] <= MINE.margin for finding in each), len(each)) for each in kept
+            )
             for what in ("set", "words")
         ]
         lines.append(f"| {name} | {sum(map(len, kept))} | {' | '.join(false)} |")

@@ -7,7 +7,7 @@ averages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from counterfoil.arrays import Bools, Floats, Ints
 from lab_training.classify import ARCHITECTURE, MODEL_ARGS, answers, augment
-from proof_files import Pixels
+from proof_pictures import Pixels
 
 STEPS = 200
 BATCH = 64
@@ -51,12 +51,7 @@ class Lesson:
 
     def weighted(self, rows: Bools, factor: float) -> Lesson:
         """Return the lesson with the weight of some rows multiplied."""
-        return Lesson(
-            self.pixels,
-            self.labels,
-            np.where(rows, self.weights * factor, self.weights),
-            self.added,
-        )
+        return replace(self, weights=np.where(rows, self.weights * factor, self.weights))
 
 
 def load(folder: Path, outputs: int) -> nn.Module:

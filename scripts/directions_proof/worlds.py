@@ -16,13 +16,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from scipy import special
 
 from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.lab.planted import ROWS, PlantedWorld, named_world
 from counterfoil.lab.scenes import wardrobe_scene
-from counterfoil.mining.methods.svm import whiten
+from counterfoil.lab.world import Scene
+from counterfoil.mining.methods.svm import Direction, fit_direction, whiten
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.models.names import LAB_WEIGHTS
@@ -31,8 +33,9 @@ from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import score_models
 from counterfoil.recipe.prompts import RecipeClass
-from proof_files import Pixels
+from proof_pictures import Pixels
 
+Attributes = Mapping[str, NDArray[np.str_]]
 CLIP = "lab:clip"
 BATCH = 64
 
@@ -58,6 +61,10 @@ class Rows:
     def of(self, chosen: NDArray) -> Rows:
         """Return some rows, by their indices or a mask."""
         return Rows(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
+
+    def of_class(self, label: int) -> Rows:
+        """Return the rows of a class."""
+        return self.of(self.labels == label)
 
     @property
     def true_confidence(self) -> Floats:
@@ -99,14 +106,19 @@ class AuditedWorld:
     @cached_property
     def train(self) -> tuple[Floats32, Ints]:
         """Features (n, width) and labels (n,) of the train split."""
-        images = self._images("train")
-        features = self.features_of(images)
-        self._forget_pictures("train")
-        return features, images.labels
+        features, labels, _ = self.seen("train")
+        return features, labels
 
     def whitened(self, rows: Rows) -> Floats:
         """Return the (n, width) points on which directions are fitted."""
         return whiten(rows.features, *self.whitening)
+
+    def direction(self, rows: Rows) -> Direction | None:
+        """Return the direction that is fitted on some rows; None if they have too few errors."""
+        fitted = fit_direction(
+            self.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0
+        )
+        return fitted if isinstance(fitted, Direction) else None
 
     @cached_property
     def validation(self) -> Rows:
@@ -122,18 +134,16 @@ class AuditedWorld:
         features = self.features_of(images)
         predictions = self._predictions(images, self.folder)
         self._forget_pictures(split)
-        assert images.units is not None and predictions.logits is not None
-        logits = np.asarray(predictions.logits, np.float64)
-        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        assert predictions.logits is not None
         count = len(images)
         return Rows(
             numbers=np.arange(count),
             features=features,
             labels=images.labels,
-            units=np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64),
+            units=_units(images),
             members=np.asarray([self.world.in_slice(split, row) for row in range(count)], np.bool_),
             failed=~predictions.correct,
-            shares=odds / odds.sum(axis=1, keepdims=True),
+            shares=special.softmax(np.asarray(predictions.logits, np.float64), axis=1),
             answers=predictions.answers,
         )
 
@@ -143,12 +153,22 @@ class AuditedWorld:
         images = self._images(split)
         features = self.features_of(images)
         self._forget_pictures(split)
-        assert images.units is not None
-        return (
-            features,
-            images.labels,
-            np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64),
-        )
+        return features, images.labels, _units(images)
+
+    def scene(self, row: int) -> Scene:
+        """Return the scene of a row of `validation`."""
+        return self.world.scene("validation", row)
+
+    @cached_property
+    def attributes(self) -> Attributes:
+        """Attribute but the class → its value in each scene of `validation`, (n,)."""
+        count = len(self._images("validation"))
+        scenes = [self.scene(row).attributes() for row in range(count)]
+        return {
+            name: np.asarray([scene[name] for scene in scenes])
+            for name in scenes[0]
+            if name != "class"
+        }
 
     def confidence_of(self, folder: Path, split: str) -> Floats | None:
         """Return (n,) the confidence of another classifier of this world in the label; None if the
@@ -200,6 +220,11 @@ class AuditedWorld:
 
     def _forget_pictures(self, split: str) -> None:
         self._pictures(split).unlink(missing_ok=True)
+
+
+def _units(images: LabelledImages) -> Ints:
+    assert images.units is not None
+    return np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64)
 
 
 @cache
@@ -259,18 +284,9 @@ class AuditedWardrobe(AuditedWorld):
     def name(self) -> str:
         return self.classifier
 
-    @cached_property
-    def attributes(self) -> Mapping[str, NDArray[np.str_]]:
-        """Attribute → its value in each row's scene, (n,)."""
-        scenes = [
-            wardrobe_scene(SPLIT, row).attributes()
-            for row in range(len(self._images("validation")))
-        ]
-        return {
-            name: np.asarray([scene[name] for scene in scenes])
-            for name in scenes[0]
-            if name != "class"
-        }
+    def scene(self, row: int) -> Scene:
+        """Return the scene of a row of `audit`."""
+        return wardrobe_scene(SPLIT, row)
 
     def _images(self, split: str, most: int | None = None) -> LabelledImages:
         assert most is None
