@@ -4,7 +4,7 @@ units."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from interface_proof.looks import SHIFT_NAMES, Looks
 from proof_files import Facts
 
 REPLICATES = 1000
+_BOUNDED = ("value", "low", "high")
 MIN_IMAGES = 5  # the paper's five-image rule
 MARKED = np.array([name in MARKS for name in CLASSES])
 GROUPS = {"marked": MARKED, "unmarked": ~MARKED}
@@ -71,13 +72,13 @@ def accuracies(looks: Looks, weights: np.ndarray) -> Accuracies:
 
 
 def drops_of(
-    measured: Accuracies, counted: np.ndarray, group: np.ndarray
+    measured: Accuracies, counted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return base accuracy, shifted accuracy and drop [1 + replicates, shift - 1, model], means
-    over the group."""
-    mask = (counted & group)[1:]
-    chosen = np.where(mask[None, :, :, None], measured.values[:, 1:], np.nan)
-    base = np.where(mask[None, :, :, None], measured.values[:, :1], np.nan)
+    over the counted classes [shift, class]."""
+    mask = counted[None, 1:, :, None]
+    chosen = np.where(mask, measured.values[:, 1:], np.nan)
+    base = np.where(mask, measured.values[:, :1], np.nan)
     lost = np.isnan(chosen) | np.isnan(base)  # a class whose draw is empty sits out on both sides
     with warnings.catch_warnings():
         # a shift without any class left is NaN, and shown so
@@ -91,13 +92,14 @@ def interval(values: np.ndarray) -> dict[str, float | None]:
     """Return row 0 with the percentile interval of the other rows."""
     rest = values[1:][np.isfinite(values[1:])]
     if not np.isfinite(values[0]) or rest.size == 0:
-        return {"value": None, "low": None, "high": None}
-    low, high = np.percentile(rest, [2.5, 97.5])
-    return {
-        "value": round(float(values[0]), 4),
-        "low": round(float(low), 4),
-        "high": round(float(high), 4),
-    }
+        return dict.fromkeys(_BOUNDED)
+    numbers = (values[0], *np.percentile(rest, [2.5, 97.5]))
+    return {name: round(float(number), 4) for name, number in zip(_BOUNDED, numbers, strict=True)}
+
+
+def without_interval(value: float) -> dict[str, float | None]:
+    """Return a value that has no interval."""
+    return dict.fromkeys(_BOUNDED) | {"value": value}
 
 
 def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
@@ -106,8 +108,8 @@ def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
     counted = way.counted & truth.counted
     errors = {}
     for name, group in GROUPS.items():
-        estimated = drops_of(way, counted, group)[2]
-        right = drops_of(truth, counted, group)[2]
+        estimated = drops_of(way, counted & group)[2]
+        right = drops_of(truth, counted & group)[2]
         errors[name] = np.abs(estimated - right).mean(-1)
     return errors
 
@@ -126,7 +128,7 @@ def mean_over_shifts(values: np.ndarray, chosen: np.ndarray | None = None) -> np
 def impact_and_slope(measured: Accuracies, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return absolute impact and ID/OOD slope over models, [1 + replicates, shift - 1] each, all
     classes together."""
-    base, shifted, drop = drops_of(measured, counted, np.ones(len(CLASSES), bool))
+    base, shifted, drop = drops_of(measured, counted)
     centred = base - base.mean(-1, keepdims=True)
     slope = (centred * shifted).sum(-1) / np.maximum((centred**2).sum(-1), 1e-12)
     return drop.mean(-1), slope
@@ -163,23 +165,20 @@ def yields(looks: Looks) -> np.ndarray:
 def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
     """Return everything the proof reports, as plain numbers. `ways`: names, tokens, tokens
     screened, control."""
-    weights = {name: resampled(looks, seed) for name, looks in ways.items()}
-    of_truth = resampled(truth, seed + 1)
-    right = accuracies(truth, of_truth)
-    measured = {name: accuracies(looks, weights[name]) for name, looks in ways.items()}
-    errors = {name: drop_errors(accuracy, right) for name, accuracy in measured.items()}
+    every = ways | {"truth": truth}
+    weights = {name: resampled(looks, seed + (name == "truth")) for name, looks in every.items()}
+    measured = {name: accuracies(looks, weights[name]) for name, looks in every.items()}
+    right = measured["truth"]
+    errors = {name: drop_errors(measured[name], right) for name in ways}
     report: dict = {"by_shift": {}, "mean_error": {}, "marked_classes": {}, "rank_correlation": {}}
+    by_names = {group: mean_over_shifts(errors["names"][group]) for group in GROUPS}
     for name in ways:
-        report["mean_error"][name] = {
-            g: interval(mean_over_shifts(errors[name][g])) for g in GROUPS
-        }
-    for name in ways:
+        means = {group: mean_over_shifts(errors[name][group]) for group in GROUPS}
+        report["mean_error"][name] = {group: interval(mean) for group, mean in means.items()}
         if name != "names":
             report["mean_error"][name] |= {
-                f"{g}_of_names": interval(
-                    mean_over_shifts(errors[name][g]) / mean_over_shifts(errors["names"][g])
-                )
-                for g in GROUPS
+                f"{group}_of_names": interval(mean / by_names[group])
+                for group, mean in means.items()
             }
         counted = measured[name].counted & right.counted
         impact, slope = impact_and_slope(measured[name], counted)
@@ -189,7 +188,7 @@ def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
             "slope": interval(rank_correlation(slope, true_slope)),
         }
     report["agreement"] = _agreement(ways, weights)
-    report["marked_classes"] = _marked(ways, truth, weights, of_truth, measured, right)
+    report["marked_classes"] = _marked(every, weights, measured)
     for s, shift in enumerate(SHIFT_NAMES[1:]):
         report["by_shift"][shift] = {
             name: {g: interval(errors[name][g][:, s]) for g in GROUPS} for name in ways
@@ -206,21 +205,22 @@ def compare_ways(ways: dict[str, Looks], seed: int = 11) -> dict:
     table: dict = {}
     for name, looks in ways.items():
         weights = resampled(looks, seed)
-        all_of_it = agreement(looks, weights)
+        seen = agreement(looks, weights)
         accepted = agreement(looks.screened(), weights)
         kept = share(looks.kept, looks.present, weights)
         marked = share(looks.mark, looks.present, weights)[..., MARKED]
         right = share(looks.correct, looks.present, weights).mean(-1)
-        table[name] = {
-            "yield": _base_and_shifts(np.nanmean(kept, 2)),
-            "object": _base_and_shifts(all_of_it["object"]),
-            "object screened": _base_and_shifts(accepted["object"]),
-            "shift": _base_and_shifts(all_of_it["shift"]),
-            "shift screened": _base_and_shifts(accepted["shift"]),
-            "mark, of marked classes": _base_and_shifts(np.nanmean(marked, 2)),
-            "accuracy, marked classes": _base_and_shifts(np.nanmean(right[..., MARKED], 2)),
-            "accuracy, other classes": _base_and_shifts(np.nanmean(right[..., ~MARKED], 2)),
+        values = {
+            "yield": np.nanmean(kept, 2),
+            "object": seen["object"],
+            "object screened": accepted["object"],
+            "shift": seen["shift"],
+            "shift screened": accepted["shift"],
+            "mark, of marked classes": np.nanmean(marked, 2),
+            "accuracy, marked classes": np.nanmean(right[..., MARKED], 2),
+            "accuracy, other classes": np.nanmean(right[..., ~MARKED], 2),
         }
+        table[name] = {what: _base_and_shifts(value) for what, value in values.items()}
     return table
 
 
@@ -254,22 +254,14 @@ def _agreement(ways: dict[str, Looks], weights: dict[str, np.ndarray]) -> dict:
 
 
 def _marked(
-    ways: dict[str, Looks],
-    truth: Looks,
-    weights: dict[str, np.ndarray],
-    of_truth: np.ndarray,
-    measured: dict[str, Accuracies],
-    right: Accuracies,
+    ways: dict[str, Looks], weights: dict[str, np.ndarray], measured: dict[str, Accuracies]
 ) -> dict:
     """Return base accuracy over models, and how often the unnamed pattern appears (Vendrow 2023,
     section 5)."""
     table = {}
-    for name, looks, way_weights, accuracy in [
-        *((name, looks, weights[name], measured[name]) for name, looks in ways.items()),
-        ("truth", truth, of_truth, right),
-    ]:
-        marks = share(looks.mark, looks.present, way_weights)[:, 0]
-        base = accuracy.values[:, 0].mean(-1)
+    for name, looks in ways.items():
+        marks = share(looks.mark, looks.present, weights[name])[:, 0]
+        base = measured[name].values[:, 0].mean(-1)
         table[name] = {
             CLASSES[c]: {"base_accuracy": interval(base[:, c]), "mark": interval(marks[:, c])}
             for c in np.flatnonzero(MARKED)
@@ -288,11 +280,11 @@ def shown(entry: Facts | None, percent: bool = True) -> str:
     if entry["low"] is None:
         return f"{entry['value']:.2f}"
     factor, digits = (100, 1) if percent else (1, 2)
-    value, low, high = (factor * entry[k] for k in ("value", "low", "high"))
+    value, low, high = (factor * entry[name] for name in _BOUNDED)
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def _table(head: Sequence[str], rows: list[list[str]]) -> str:
     return "\n".join(results_page.table(head, rows)) + "\n"
 
 
@@ -300,6 +292,18 @@ def markdown(report: Facts) -> str:
     """Return all tables; accuracies, drops and agreement in percentage points with 95 %
     intervals."""
     ways = list(report["mean_error"])
+    errors = []
+    for way, row in report["mean_error"].items():
+        cells = [way]
+        for group in GROUPS:
+            ratio = row.get(f"{group}_of_names")
+            cells += [shown(row[group]), shown(ratio, False) if ratio else ""]
+        errors.append(cells)
+    by_shift = []
+    for shift, row in report["by_shift"].items():
+        values = [row[way][group]["value"] for group in GROUPS for way in ways]
+        cells = ["–" if value is None else f"{100 * value:.1f}" for value in values]
+        by_shift.append([shift, *cells])
     parts = [
         "Error of the estimated drop, in points: absolute, averaged over 23 shifts and 8"
         " classifiers, with 95 %\n"
@@ -308,16 +312,7 @@ def markdown(report: Facts) -> str:
         "above its value)\n",
         _table(
             ["", "marked classes", "of names'", "other classes", "of names'"],
-            [
-                [
-                    way,
-                    shown(row["marked"]),
-                    shown(row["marked_of_names"], False) if "marked_of_names" in row else "",
-                    shown(row["unmarked"]),
-                    shown(row["unmarked_of_names"], False) if "unmarked_of_names" in row else "",
-                ]
-                for way, row in report["mean_error"].items()
-            ],
+            errors,
         ),
         "Marked classes under the base: accuracy over 8 classifiers, and how often the unnamed"
         " pattern appears, %\n",
@@ -340,19 +335,7 @@ def markdown(report: Facts) -> str:
         "Error of the estimated drop by shift, points\n",
         _table(
             ["shift", *(f"{way}, {group}" for group in ("marked", "others") for way in ways)],
-            [
-                [
-                    shift,
-                    *(
-                        "–"
-                        if row[way][group]["value"] is None
-                        else f"{100 * row[way][group]['value']:.1f}"
-                        for group in ("marked", "unmarked")
-                        for way in ways
-                    ),
-                ]
-                for shift, row in report["by_shift"].items()
-            ],
+            by_shift,
         ),
     ]
     return "\n".join(parts)
@@ -361,10 +344,10 @@ def markdown(report: Facts) -> str:
 def aims(reports: Mapping[str, Facts]) -> list[str]:
     """Return each aim, with the figure of each report (a name → what `compare` gave) and whether it
     reaches the aim."""
-    lines = ["| aim | " + " | ".join(reports) + " |", "| --- |" + " --- |" * len(reports)]
-    figures = {name: _aims(report) for name, report in reports.items()}
-    for aim in next(iter(figures.values())):
-        lines.append(f"| {aim} | " + " | ".join(figure[aim] for figure in figures.values()) + " |")
+    lines = [f"| aim | {' | '.join(reports)} |", "| --- |" + " --- |" * len(reports)]
+    figures = [_aims(report) for report in reports.values()]
+    for aim in figures[0]:
+        lines.append(f"| {aim} | {' | '.join(figure[aim] for figure in figures)} |")
     return lines
 
 
@@ -429,16 +412,8 @@ def way_tables(ways: Facts) -> list[str]:
 
 def _agreement_line(table: Facts) -> str:
     low = table["shifts_with_yield_under_0.9"]
-    head = [
-        "shift",
-        "yield",
-        "object, unscreened",
-        "screened",
-        "gain",
-        "shift, unscreened",
-        "screened",
-        "gain",
-    ]
+    words = "shift|yield|object, unscreened|screened|gain|shift, unscreened|screened|gain"
+    head = words.split("|")
     rows = []
     for shift, row in table["by_shift"].items():
         cells = [shift, f"{100 * row['yield']:.1f}"]

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 ORACLE_UNITS = 50
 EVERY_LABEL = tuple(range(len(CLASSES)))
 KINDS = {
-    "marked": tuple(label for label, name in enumerate(CLASSES) if name in MARKS),
-    "others": tuple(label for label, name in enumerate(CLASSES) if name not in MARKS),
+    "marked": [label for label, name in enumerate(CLASSES) if name in MARKS],
+    "others": [label for label, name in enumerate(CLASSES) if name not in MARKS],
 }
 
 

@@ -7,13 +7,11 @@ images under the base and all shifts belong together and are resampled together.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS, SHIFTS_BY_NAME
@@ -21,7 +19,8 @@ from counterfoil.lab.world import render
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.store.reading import read_rows
 from lab_training.oracle import Oracle
-from proof_files import saved
+from proof_files import arrays_of, save_arrays
+from proof_pictures import batches_for, pixels_of
 
 SHIFT_NAMES = ("base", *(shift.name for shift in SHIFTS))
 # (shift, label) → unit, kept and pixels (uint8 [64, 64, 3]) of a cell's images.
@@ -89,13 +88,12 @@ class Answers:
 
     def save(self, path: Path) -> None:
         """Write the arrays to a file."""
-        saved(path, lambda to: np.savez_compressed(to, **self.__dict__))
+        save_arrays(path, self.__dict__, compressed=True)
 
     @classmethod
     def read(cls, path: Path) -> Answers:
         """Return what was saved."""
-        with np.load(path) as arrays:
-            return cls(**{name: arrays[name] for name in arrays.files})
+        return cls(**arrays_of(path))
 
 
 class Viewer:
@@ -143,10 +141,7 @@ def shows(answers: dict[str, np.ndarray], shift: str) -> np.ndarray:
 
 def guesses(classifier, pixels: np.ndarray) -> np.ndarray:
     """Return predicted labels int64 [n], through the model's own transform."""
-    import torch
-
-    transform = classifier.transform()
-    batch = torch.stack([transform(Image.fromarray(image)) for image in pixels])
+    (batch,) = batches_for(classifier, pixels, len(pixels))
     return classifier.logits(batch, "cpu").argmax(1).numpy()
 
 
@@ -162,7 +157,7 @@ def dataset_images(directory: Path) -> tuple[int, Images]:
 
     def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
         for index, kept, content in cells.get((shift, label), ()):
-            yield index, kept, np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+            yield index, kept, pixels_of(content)
 
     return units, images
 

@@ -6,7 +6,6 @@ Settings were chosen on the seeds 0 to 3; what is printed is of another one.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from counterfoil.lab.world import render
 from counterfoil.plan.layout import RowTable
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store.layout import ROWS
-from counterfoil.store.reading import read_rows
 from interface_proof.builds import PROOF_GUIDANCE, build_folder
 from interface_proof.comparison import (
     GROUPS,
@@ -33,8 +31,9 @@ from interface_proof.comparison import (
     resampled,
     share,
     shown,
+    without_interval,
 )
-from interface_proof.looks import SHIFT_NAMES, Answers, Images
+from interface_proof.looks import SHIFT_NAMES, Answers, Images, dataset_images
 from proof_files import Facts
 
 SEED = 101
@@ -87,32 +86,30 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> F
     """Return for every way, and for true pairs, what the oracle sees kept; drops, their intervals
     and their errors."""
     table: Facts = {}
-    of_truth = resampled(truth.looks, seed + 1)
-    right = accuracies(truth.looks, of_truth)
-    everything = np.ones(len(GROUPS["marked"]), bool)
     figures: Facts = {}
-    for name, answers in {**ways, "truth": truth}.items():
-        looks = answers.looks
-        weights = of_truth if name == "truth" else resampled(looks, seed)
-        measured = right if name == "truth" else accuracies(looks, weights)
-        pairs = answers.pairs
-        row = {
-            "class right": share(looks.object, pairs, weights),
-            "class kept": share(answers.kept_in_pairs(answers.seen), pairs, weights),
-            "colour kept": share(answers.kept_in_pairs(answers.colour), pairs, weights),
-            "shift there": share(looks.shift, pairs, weights),
+    every = {**ways, "truth": truth}
+    weights = {}
+    measured = {}
+    for name, answers in every.items():
+        weights[name] = resampled(answers.looks, seed + (name == "truth"))
+        measured[name] = accuracies(answers.looks, weights[name])
+    for name, answers in every.items():
+        flags = {
+            "class right": answers.looks.object,
+            "class kept": answers.kept_in_pairs(answers.seen),
+            "colour kept": answers.kept_in_pairs(answers.colour),
+            "shift there": answers.looks.shift,
         }
-        kept = {what: np.nanmean(values, 2)[:, 1:] for what, values in row.items()}
-        drops = drops_of(measured, measured.counted, everything)[2]
+        kept = {}
+        for what, seen in flags.items():
+            shares = share(seen, answers.pairs, weights[name])
+            kept[what] = np.nanmean(shares, 2)[:, 1:]
+        drops = drops_of(measured[name], measured[name].counted)[2]
         figures[name] = {"kept": kept, "drops": drops, "width": _widths(drops)}
         table[name] = {what: interval(mean_over_shifts(values)) for what, values in kept.items()}
-        table[name]["right and wrong alike"] = {
-            "value": _within_pairs(answers),
-            "low": None,
-            "high": None,
-        }
+        table[name]["right and wrong alike"] = without_interval(_within_pairs(answers))
         if name != "truth":
-            errors = drop_errors(measured, right)
+            errors = drop_errors(measured[name], measured["truth"])
             figures[name]["errors"] = errors
             table[name] |= {
                 f"error, {group}": interval(mean_over_shifts(values))
@@ -185,14 +182,11 @@ def pair_tables(report: Facts, guidance: float = PROOF_GUIDANCE) -> list[str]:
         " renders of one scene,"
         " and says what the oracle itself reads.",
         "",
-        "| | " + " | ".join(ways) + " |",
-        "| --- |" + " ---: |" * len(ways),
     ]
+    rows = []
     for what in dict.fromkeys(name for row in ways.values() for name in row):
-        lines.append(
-            f"| {what} | " + " | ".join(shown(row.get(what)) for row in ways.values()) + " |"
-        )
-    lines.append("")
+        rows.append((what, [shown(row.get(what)) for row in ways.values()]))
+    lines += [*_table("", ways, rows), ""]
     for way, less in report["error_change"].items():
         lines.append(
             f"Intervals of the drops of single classifiers are {report['width'][way]:.2f} as wide"
@@ -201,18 +195,20 @@ def pair_tables(report: Facts, guidance: float = PROOF_GUIDANCE) -> list[str]:
             + ", ".join(f"{group} classes {shown(value)}" for group, value in less.items())
             + "."
         )
-    lines += [
-        "",
-        "| shift | " + " | ".join(f"{what}, {way}" for what in _SHOWN for way in ways) + " |",
-        "| --- |" + " ---: |" * (len(_SHOWN) * len(ways)),
-    ]
+    columns = [(what, way) for what in _SHOWN for way in ways]
+    rows = []
     for shift, row in report["by_shift"].items():
-        lines.append(
-            f"| {shift} | "
-            + " | ".join(f"{100 * row[w][what]:.0f}" for what in _SHOWN for w in ways)
-            + " |"
-        )
-    return lines
+        rows.append((shift, [f"{100 * row[way][what]:.0f}" for what, way in columns]))
+    titles = [f"{what}, {way}" for what, way in columns]
+    return [*lines, "", *_table(" shift", titles, rows)]
+
+
+def _table(
+    first: str, titles: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]
+) -> list[str]:
+    names = list(titles)
+    lines = [f"|{first} | {' | '.join(names)} |", "| --- |" + " ---: |" * len(names)]
+    return [*lines, *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows)]
 
 
 _SHOWN = ("class kept", "colour kept", "shift there", "drop")
@@ -286,7 +282,6 @@ def compare_edits(
     true_flips = _flips(scenes)
     of_truth = resampled(truth.looks, seed + 1)
     right = accuracies(truth.looks, of_truth)
-    everything = np.ones(len(CLASSES), bool)
     rng = np.random.default_rng(seed)
     draws = _draws(rng, complete.shape[1], complete.shape[2])
     table: Facts = {}
@@ -299,26 +294,24 @@ def compare_edits(
         seen = accuracies(looks, resampled(looks, seed))
         counted = seen.counted & right.counted
         errors = drop_errors(seen, right)
-        estimated, true = (
-            drops_of(each, counted, everything)[2].mean(-1)[0] for each in (seen, right)
-        )
+        estimated, true = (drops_of(each, counted)[2].mean(-1)[0] for each in (seen, right))
         measured = np.isfinite(estimated) & np.isfinite(true)
         alike = rank_correlation(estimated[measured][None], true[measured][None])
         table[name] = {
-            "flips agree": interval(rates[:, 0]),
-            "flips agree by chance": interval(rates[:, 1]),
-            "kappa of flips": interval(rates[:, 2]),
-            "F1 of flips": interval(rates[:, 3]),
+            **{what: interval(rates[:, index]) for index, what in enumerate(_RATES)},
             "class kept": _kept(answers, answers.seen, draws),
             "colour kept": _kept(answers, answers.colour, draws),
             "shift there": _share(answers.looks.shift[1:], answers.pairs[1:], draws),
             **{f"error of the drop, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()},
-            "rank correlation": {"value": float(alike[0]), "low": None, "high": None},
+            "rank correlation": without_interval(float(alike[0])),
         }  # fmt: skip
     edits = resampled_rates["edits"]
     others = {name: rates for name, rates in resampled_rates.items() if name != "edits"}
-    more = {name: {"agreement": interval(edits[:, 0] - rates[:, 0]), "kappa": interval(edits[:, 2] - rates[:, 2]),
-                   "F1": interval(edits[:, 3] - rates[:, 3])} for name, rates in others.items()}  # fmt: skip
+    more = {}
+    for name, rates in others.items():
+        less = edits - rates
+        columns = {"agreement": 0, "kappa": 2, "F1": 3}
+        more[name] = {what: interval(less[:, column]) for what, column in columns.items()}
     by_shift = {}
     for s in range(complete.shape[0]):
         if complete[s].any():
@@ -332,6 +325,9 @@ def compare_edits(
     rows = scenes.pairs.shape[2]
     true_rate = float(true_flips[complete].mean())
     return {"rows": rows, "ways": table, "more": more, "by_shift": by_shift, "true_rate": true_rate}
+
+
+_RATES = ("flips agree", "flips agree by chance", "kappa of flips", "F1 of flips")
 
 
 def _flips(answers: Answers) -> np.ndarray:
@@ -409,28 +405,24 @@ def edit_tables(report: Facts) -> list[str]:
         " is possible beyond"
         " it. All but the rank correlation in %.",
         "",
-        "| | " + " | ".join(ways) + " |",
-        "| --- |" + " ---: |" * len(ways),
     ]
+    rows = []
     for what in next(iter(ways.values())):
-        lines.append(f"| {what} | " + " | ".join(shown(row[what]) for row in ways.values()) + " |")
+        rows.append((what, [shown(row[what]) for row in ways.values()]))
+    lines += _table("", ways, rows)
     more = (
         f"{name}: " + ", ".join(f"{what} {shown(value)}" for what, value in row.items())
         for name, row in report["more"].items()
     )
     lines += ["", f"More than pairs drawn from text, in points: {'; '.join(more)}.", ""]
     names = [*ways, "true"]
-    lines += [
-        "| shift | " + " | ".join(f"flips agree, {way}" for way in ways) + " | "
-        + " | ".join(f"drop, {name}" for name in names) + " |",
-        "| --- |" + " ---: |" * (len(ways) + len(names)),
-    ]  # fmt: skip
+    titles = [f"flips agree, {way}" for way in ways] + [f"drop, {name}" for name in names]
+    rows = []
     for shift, row in report["by_shift"].items():
-        cells = [f"{100 * row[way]['agree']:.0f}" for way in ways] + [
-            f"{100 * row[name]['drop']:.0f}" for name in names
-        ]
-        lines.append(f"| {shift} | " + " | ".join(cells) + " |")
-    return lines
+        cells = [f"{100 * row[way]['agree']:.0f}" for way in ways]
+        cells += [f"{100 * row[name]['drop']:.0f}" for name in names]
+        rows.append((shift, cells))
+    return [*lines, *_table(" shift", titles, rows)]
 
 
 SHOWN = ("base", "in_the_grass", "in_the_snow", "in_the_rain", "at_dusk", "at_night")
@@ -445,8 +437,7 @@ Row = Sequence[np.ndarray]
 def pair_sheet(noise: Path, attention: Path) -> Image.Image:
     """Draw the same noise in pairs of either kind, side by side."""
     return _beside(
-        _sheet("pairs: noise", [_images(noise, label) for label in _LABELS]),
-        _sheet("pairs: attention", [_images(attention, label) for label in _LABELS]),
+        _sheet("pairs: noise", _images(noise)), _sheet("pairs: attention", _images(attention))
     )
 
 
@@ -459,21 +450,19 @@ def edit_sheet(edits: Path) -> Image.Image:
         for scene in scenes
     ]
     return _beside(
-        _sheet("edits of real images", [_images(edits, label) for label in _LABELS]),
+        _sheet("edits of real images", _images(edits)),
         _sheet("the truth", true),
     )
 
 
-def _images(directory: Path, label: int) -> Row:
-    """Return the first image of a class under each of the shifts, rejected or not."""
-    images = {}
-    for what in ("data", "rejected"):
-        for row in read_rows(directory, columns=["image", "label", "shift", "index"], what=what):
-            if row["label"] == label and row["index"] == 0:
-                images[row["shift"]] = np.asarray(
-                    Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB")
-                )
-    return [images[shift] for shift in SHOWN]
+def _images(directory: Path) -> list[Row]:
+    """Return the first image of each class under each of the shifts, rejected or not."""
+    _, images = dataset_images(directory)
+    rows: list[Row] = []
+    for label in _LABELS:
+        cells = [images(SHIFT_NAMES.index(shift), label) for shift in SHOWN]
+        rows.append([next(pixels for index, _, pixels in cell if index == 0) for cell in cells])
+    return rows
 
 
 def _sheet(title: str, rows: Sequence[Row]) -> Image.Image:

@@ -25,6 +25,7 @@ from counterfoil.lab.vocabulary import SHIFTS
 from counterfoil.mending.document import HELDOUT
 from counterfoil.mending.variants import RETRAINED
 from directions_proof.intervals import DIFFERENCE, SHARE, mean_of
+from mend_proof.plan import RunResults
 from mend_proof.runs import Run
 from mend_proof.targets import Target
 from proof_files import Facts
@@ -33,6 +34,7 @@ STAR_SEED = 1000
 _CANDIDATES = 8
 _AT_MOST = 5
 _NAMES = {"before": "as it was", "contexts": "contexts", "class_name": "class names"}
+_GROUPS = ("contexts", "class_name")
 _INDOORS = ("wall", "brick", "wood")
 
 
@@ -57,7 +59,7 @@ def measure(run: Run) -> Facts:
         seconds,
     )
     models = {"before": target.name}
-    for group in ("contexts", "class_name"):
+    for group in _GROUPS:
         out = work / group
         if not (out / "model" / "config.json").exists():
             _told(f"mend {group}", ["mend", "--model", target.name, "--on", "wardrobe-contexts", *changes, "--with",
@@ -65,7 +67,7 @@ def measure(run: Run) -> Facts:
                                     "--out", str(out)], seconds)  # fmt: skip
         models[group] = f"local-dir:{(out / 'model').resolve()}"
     heads: dict[str, Facts] = {name: _on_renders(run, model) for name, model in models.items()}
-    for group in ("contexts", "class_name"):
+    for group in _GROUPS:
         heads[group] |= _told_by_mend(work / group / "mend.json")
     for name, more in _evaluated(star, models, work, seconds).items():
         heads[name] |= more
@@ -167,7 +169,7 @@ def _on_renders(run: Run, model: str) -> dict[str, float]:
     }
 
 
-def table(results: Mapping[str, Sequence[Facts]]) -> list[str]:
+def table(results: RunResults) -> list[str]:
     """Return Markdown: one line a head, and by how much the drop is smaller than with class
     names."""
     lines = [
@@ -191,16 +193,13 @@ def table(results: Mapping[str, Sequence[Facts]]) -> list[str]:
         "test",
     )
     for head, title in _NAMES.items():
-        cells = [
-            mean_of(
-                [run_heads[head][column] for run_heads in heads],
-                DIFFERENCE if "drop" in column else SHARE,
-            ).text(percent=True)
-            for column in columns
-        ]
-        lines.append(
-            f"| {len(heads) if head == 'before' else ''} | {title} | {' | '.join(cells)} |"
-        )
+        cells = []
+        for column in columns:
+            possible = DIFFERENCE if "drop" in column else SHARE
+            values = [run_heads[head][column] for run_heads in heads]
+            cells.append(mean_of(values, possible).text(percent=True))
+        count = len(heads) if head == "before" else ""
+        lines.append(f"| {count} | {title} | {' | '.join(cells)} |")
     for what in ("star drop", "renders drop"):
         more = mean_of(
             [run_heads["class_name"][what] - run_heads["contexts"][what] for run_heads in heads]
@@ -208,7 +207,7 @@ def table(results: Mapping[str, Sequence[Facts]]) -> list[str]:
         lines += ["", f"- {what}, less than with class names, in points: {more.points()}"]
     for target, runs in results.items():
         for run in runs:
-            for group in ("contexts", "class_name"):
+            for group in _GROUPS:
                 head = run["heads"][group]
                 lines += ["", f"- {target}, {_NAMES[group]}: {head['images']} images, λ ="
                     f" {head['lambda']:g}, on"

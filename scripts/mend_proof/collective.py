@@ -21,7 +21,7 @@ from counterfoil.mending.fitting import fit_head
 from counterfoil.mending.mend_models import failure_overlap, kept_gain
 from counterfoil.mining.methods.contexts import ContextCount, choose_contexts, images_a_context
 from counterfoil.models.classifiers import describe_classifier
-from directions_proof.intervals import POSITIVE, SHARE, mean_of
+from directions_proof.intervals import POSITIVE, SHARE, mean_of, percent_of
 from mend_proof.runs import Run, Wanted
 from proof_files import Facts
 
@@ -132,7 +132,7 @@ def _kept(results: Sequence[Facts], chooses: Any) -> list[str]:
         str(len(gains)),
         _points(means[:, 0]),
         _points(means[:, 1]),
-        "–" if kept is None else f"{kept:.0%}".replace("%", " %"),
+        "–" if kept is None else percent_of(kept),
         mean_of(accuracy, POSITIVE).text(percent=True),
     ]
 

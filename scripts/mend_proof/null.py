@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
 from counterfoil.mending.one_model import ContextRows, HeadFitting, compared_controls
 from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Context, Variant
 from counterfoil.models.classifiers.head import LinearHead
+from mend_proof.plan import RunResults
 from proof_files import Facts
 
 CASES = ("alike", "noise", "planted")
@@ -106,7 +107,7 @@ def said(case: str, seed: int) -> Facts:
         ("with controls", (RETRAINED, CLASS_NAME, RANDOM)),
         ("alone", (RETRAINED,)),
     ):
-        beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
+        beside = {what: fitted[what] for what in kinds}
         comparisons = compared_with(
             variant.chosen, compared_controls(variant, beside, GRID), evaluation
         )
@@ -114,15 +115,14 @@ def said(case: str, seed: int) -> Facts:
         words = judge_variant(comparisons, variant.result, has_test=True, missing=missing)[1]
         outcome[beside_what] = next(begins for begins in SAID if words.startswith(begins))
         if beside_what == "with controls":
-            heldout = [
-                comparison
-                for comparison in comparisons
-                if comparison.set == HELDOUT and comparison.lam != 0
-            ]
             beaten = [
                 comparison.against
-                for comparison in heldout
-                if comparison.difference > 0 and (comparison.low or 0) > 0 and comparison.p <= LEVEL
+                for comparison in comparisons
+                if comparison.set == HELDOUT
+                and comparison.lam != 0
+                and comparison.difference > 0
+                and (comparison.low or 0) > 0
+                and comparison.p <= LEVEL
             ]
             outcome |= {"some": bool(beaten), "retrained": RETRAINED in beaten}
     return outcome
@@ -191,7 +191,7 @@ def _evaluation(
     )
 
 
-def table(results: Mapping[str, Sequence[Facts]]) -> list[str]:
+def table(results: RunResults) -> list[str]:
     """Return Markdown: a line a case."""
     lines = [
         "Simulated features in place of images. *alike*: contexts and both controls are of one"
@@ -212,14 +212,7 @@ def table(results: Mapping[str, Sequence[Facts]]) -> list[str]:
         for runs in results.values():
             for run in runs:
                 counts.update(run[case])
-        cells = [
-            counts[SAID[2]],
-            counts[SAID[0]],
-            counts[SAID[1]],
-            counts["some"],
-            counts["retrained"],
-        ]
-        lines.append(
-            f"| {case} | {counts['runs']} | {counts['λ = 0']} | {' | '.join(map(str, cells))} |"
-        )
+        said_of = ("λ = 0", SAID[2], SAID[0], SAID[1], "some", "retrained")
+        cells = [str(counts[words]) for words in ("runs", *said_of)]
+        lines.append(f"| {case} | {' | '.join(cells)} |")
     return lines

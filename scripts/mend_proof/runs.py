@@ -178,11 +178,9 @@ class Run:
     @cached_property
     def train_rows(self) -> Ints:
         """Which rows of train a head learns from."""
-        most = (
-            self.settings.per_class
-            if self.target.world is not None
-            else min(self.settings.per_class, WIDE)
-        )
+        most = self.settings.per_class
+        if self.target.world is None:
+            most = min(most, WIDE)
         return choose_train_rows(self.audit.train.labels, most, self.seed)
 
     def counts(self, label: int) -> list[ContextCount]:
@@ -192,39 +190,37 @@ class Run:
             self.audit.assigned[rows], self.audit.failed[rows], len(self.audit.contexts[label])
         )
 
-    def chosen(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[int]:
+    def chosen(self, label: int, rank: Rank | None = None) -> list[int]:
         """Return the indices of the contexts that are chosen for a class, the first one first."""
         settings = self.settings
         return choose_contexts(
             self.counts(label),
-            settings.k if k is None else k,
+            settings.k,
             rank or settings.rank,
             settings.fewest_failures,
         )
 
-    def wanted(self, rank: Rank | None = None, k: int | None = None) -> list[Wanted]:
+    def wanted(self, rank: Rank | None = None) -> list[Wanted]:
         """Return the pictures to draw of the chosen contexts of all classes."""
         return [
-            Wanted(label, self.audit.contexts[label][index].prompt, count)
-            for label, _ in enumerate(self.audit.contexts)
-            for index, count in self.numbers(label, rank, k)
+            Wanted(label, contexts[index].prompt, count)
+            for label, contexts in enumerate(self.audit.contexts)
+            for index, count in self.numbers(label, rank)
         ]
 
-    def numbers(
-        self, label: int, rank: Rank | None = None, k: int | None = None
-    ) -> list[tuple[int, int]]:
+    def numbers(self, label: int, rank: Rank | None = None) -> list[tuple[int, int]]:
         """Return (index, pictures) of the chosen contexts of a class."""
         counts = self.counts(label)
         settings = self.settings
         return [
             (index, images_a_context(counts[index].failures, settings.a_failure, settings.most))
-            for index in self.chosen(label, rank, k)
+            for index in self.chosen(label, rank)
         ]
 
     def class_names(self) -> list[Wanted]:
         """Return as many pictures a class by its name alone."""
         pictures = []
-        for label, _ in enumerate(self.audit.contexts):
+        for label in range(len(self.audit.contexts)):
             count = sum(count for _, count in self.numbers(label))
             if count:
                 pictures.append(Wanted(label, plain_prompt(self.target, label), count))
@@ -249,14 +245,12 @@ class Run:
         targets = []
         for pictures in wanted:
             pool = self.pool_of(pictures)
-            accepted = self.audit.accepted(
-                pictures.prompt, pictures.label, pool, self.settings.screen
-            )
-            rows = np.random.default_rng([self.seed, _DRAW, pictures.label]).permutation(accepted)[
-                : pictures.count
-            ]
+            label = pictures.label
+            accepted = self.audit.accepted(pictures.prompt, label, pool, self.settings.screen)
+            order = np.random.default_rng([self.seed, _DRAW, label]).permutation(accepted)
+            rows = order[: pictures.count]
             features.append(self.audit.features(pictures.prompt, pool)[rows])
-            targets.append(np.full(len(rows), pictures.label, np.int64))
+            targets.append(np.full(len(rows), label, np.int64))
         return Lesson(np.concatenate(features), np.concatenate(targets))
 
     def pool_of(self, wanted: Wanted) -> int:
@@ -273,14 +267,16 @@ class Run:
         rows = self.halves.discover
         return [
             rows[(mined.labels[rows] == label) & (self.audit.assigned[rows] == index)]
-            for label, _ in enumerate(self.audit.contexts)
+            for label in range(len(self.audit.contexts))
             for index in self.chosen(label)
         ]
 
     def scored(self, head: LinearHead) -> Scored:
         """Return the accuracies of a head."""
         mined = self.audit.mined
-        halves = self.halves
+        discover = self.halves.discover
+        confirm = self.halves.confirm
+        failed = self.audit.failed
         right = answers(head, mined) == mined.labels
         measured = self.audit.measured
         truth = self.audit.truth
@@ -289,12 +285,10 @@ class Run:
         of_class = np.isin(truth.labels, np.unique(truth.labels[truth.members]))
         sets = {
             "test": on_test,
-            "seed": right[halves.discover[self.audit.failed[halves.discover]]],
-            "heldout": right[halves.confirm[self.audit.failed[halves.confirm]]],
-            "heldout slice": right[
-                halves.confirm[(self.audit.failed & mined.members)[halves.confirm]]
-            ],
-            "confirm": right[halves.confirm],
+            "seed": right[discover[failed[discover]]],
+            "heldout": right[confirm[failed[confirm]]],
+            "heldout slice": right[confirm[(failed & mined.members)[confirm]]],
+            "confirm": right[confirm],
             "slice": on_truth[truth.members],
             "rest": on_truth[of_class & ~truth.members],
             "truth": on_truth,
@@ -304,7 +298,7 @@ class Run:
                 name: float(hits.mean()) if len(hits) else float("nan")
                 for name, hits in sets.items()
             },
-            float(right[halves.discover].mean()),
+            float(right[discover].mean()),
             np.asarray([right[rows].mean() for rows in self.groups]),
         )
 
