@@ -22,6 +22,9 @@ CLASSIFIERS: tuple[str, ...] = (
     "mobilenetv3_small_050", "lcnet_035",
 )  # fmt: skip
 PACKAGE = _SCRIPTS.parent / "builders" / "counterfoil"
+Arrays: TypeAlias = dict[str, NDArray]
+Values: TypeAlias = Mapping[str, str]
+"""Attribute → value of a scene, or of what words claim."""
 Facts: TypeAlias = dict[str, Any]
 """What a part measured in one world or of one classifier, as its JSON holds it."""
 Results: TypeAlias = Mapping[str, Facts]
@@ -46,7 +49,7 @@ def kept_array(path: Path, make: Callable[[], NDArray], mapped: bool = False) ->
     return np.load(path, mmap_mode="r" if mapped else None)
 
 
-def arrays_of(path: Path) -> dict[str, NDArray]:
+def arrays_of(path: Path) -> Arrays:
     """Return the arrays of a path by name; no array if the file does not exist."""
     if not path.exists():
         return {}

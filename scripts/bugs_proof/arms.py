@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,6 +51,7 @@ from counterfoil.models.captioners import Captioner
 from counterfoil.prediction.captioning import caption_images
 from counterfoil.progress import Stage, listening
 from counterfoil.store.layout import user_cache
+from proof_files import Values
 
 _A_PHOTO = "a photo of a {}"
 _TELL_EVERY = 30.0
@@ -85,7 +86,7 @@ def _run(
     arm: Arm,
     rounds: Sequence[DrawnRound],
     tested: tuple[Carried, ...],
-    left_out: Mapping[str, str],
+    left_out: Values,
     undescribed: int,
 ) -> Run:
     images = tuple((drawn.asked.purpose, drawn.asked.images) for drawn in rounds)

@@ -20,6 +20,7 @@ from bugs_proof.sequential import (
     ALIKE,
     BASE_RATES,
     Design,
+    Shares,
     decided,
     drawn_pairs,
     outcomes,
@@ -162,7 +163,7 @@ def _mean(values: NDArray, chosen: Bools) -> float:
 
 
 def _tested(
-    shares: Sequence[tuple[float, float]], design: Design, runs: int, rng: np.random.Generator
+    shares: Sequence[Shares], design: Design, runs: int, rng: np.random.Generator
 ) -> tuple[Ints, Floats, Bools]:
     """Return (3, runs, hypotheses) failing, rescued, all pairs at each test's end; its log e-value;
     futile or not."""

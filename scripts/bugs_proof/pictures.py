@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.arrays import Floats32
 from counterfoil.generate.render import Renderer
@@ -26,10 +25,10 @@ from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.plan.layout import Sample
 from counterfoil.recipe import Recipe
-from proof_files import arrays_of, digest_of, kept_array, save_arrays, text_digest
+from proof_files import Arrays, arrays_of, digest_of, kept_array, save_arrays, text_digest
 from proof_pictures import Pixels, images_of
 
-_NOTHING: dict[str, NDArray] = {
+_NOTHING: Arrays = {
     "pixels": np.zeros((0, 64, 64, 3), np.uint8),
     "features": np.zeros((0, 1), np.float32),
 }

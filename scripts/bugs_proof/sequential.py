@@ -27,6 +27,9 @@ from scipy import stats
 from counterfoil.arrays import Bools, Ints
 from counterfoil.paired_stats import log_e_values, tango_uppers
 
+Shares = tuple[float, float]
+"""Of all pairs: failing, rescued."""
+
 BASE_RATES = (0.05, 0.1, 0.2, 0.4)
 DIFFERENCES = (-0.05, 0.0, 0.05, 0.1, 0.15, 0.3)
 ALIKE = (0.0, 0.5, 0.9)
@@ -105,7 +108,7 @@ class SimulatedRun:
     fixed: int | None
 
 
-def pair_shares(base_rate: float, difference: float, alike: float) -> tuple[float, float] | None:
+def pair_shares(base_rate: float, difference: float, alike: float) -> Shares | None:
     """Return the (failing, rescued) shares of all pairs; None if no pairs can have these rates."""
     rate = base_rate + difference
     if not 0 <= rate <= 1:
@@ -147,23 +150,19 @@ def _distinct(counts: Ints, base: int) -> tuple[Ints, Ints]:
     return counts[first].T, which.ravel()
 
 
-def outcomes(shares: tuple[float, float]) -> list[float]:
+def outcomes(shares: Shares) -> list[float]:
     """Return the chances of a pair: failing, rescued, and alike."""
     return [*shares, max(0.0, 1 - sum(shares))]
 
 
-def drawn_pairs(
-    shares: tuple[float, float], design: Design, runs: int, rng: np.random.Generator
-) -> Ints:
+def drawn_pairs(shares: Shares, design: Design, runs: int, rng: np.random.Generator) -> Ints:
     """Draw `runs` tests: (runs, looks, 3) pairs by outcome at each look."""
     batches = np.diff(design.looks, prepend=0)
     drawn = [rng.multinomial(batch, outcomes(shares), runs) for batch in batches]
     return np.stack(drawn, axis=1).cumsum(axis=1)
 
 
-def simulate(
-    shares: tuple[float, float], design: Design, runs: int, seed: Sequence[int]
-) -> Sequential:
+def simulate(shares: Shares, design: Design, runs: int, seed: Sequence[int]) -> Sequential:
     """Run `runs` tests whose pairs fall with these (failing, rescued) shares."""
     drawn = drawn_pairs(shares, design, runs, np.random.default_rng(list(seed)))
     confirmed, futile, pairs = decided(drawn[..., 0], drawn[..., 1], design)
@@ -175,7 +174,7 @@ def simulate(
     )
 
 
-def fixed_power(pairs: int, shares: tuple[float, float], level: float) -> float:
+def fixed_power(pairs: int, shares: Shares, level: float) -> float:
     """Return an exact one-sided McNemar test's power for this many pairs, over all counts of pairs
     that disagree."""
     failing, rescued = shares
@@ -192,9 +191,7 @@ def fixed_power(pairs: int, shares: tuple[float, float], level: float) -> float:
     return float(np.sum(stats.binom.pmf(counts, pairs, disagree) * of_counts))
 
 
-def fixed_pairs(
-    power: float, hypotheses: Sequence[tuple[float, float]], level: float
-) -> int | None:
+def fixed_pairs(power: float, hypotheses: Sequence[Shares], level: float) -> int | None:
     """Return the fewest pairs with which McNemar's mean power over the hypotheses is `power`; None
     above `MOST_FIXED`.
 

@@ -23,7 +23,7 @@ from bugs_proof.audits import Audit
 from counterfoil.arrays import Bools, Ints
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
 from counterfoil.lab.world import Scene, load_garments, render
-from proof_files import PACKAGE, Facts, arrays_of, save_arrays
+from proof_files import PACKAGE, Facts, Values, arrays_of, save_arrays
 
 Claims = tuple[tuple[str, str], ...]
 """(attribute, value), sorted: what a cell sets. None is the base."""
@@ -54,7 +54,7 @@ class Truth:
     """The truth of a panel. mix: by label, attributes of base images. count: scenes a cell."""
 
     panel: Panel
-    mix: Mapping[int, Sequence[Mapping[str, str]]]
+    mix: Mapping[int, Sequence[Values]]
     folder: Path
     count: int
     _failed: dict[tuple[int, Claims], dict[str, Bools]] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def single_cells() -> Iterator[Claims]:
                 yield ((attribute, value),)
 
 
-def shown(of_class: Sequence[Mapping[str, str]], claims: Claims) -> float:
+def shown(of_class: Sequence[Values], claims: Claims) -> float:
     """Return the share of a class's base images that have the claims; 0 without images."""
     return sum(set(claims) <= set(attributes.items()) for attributes in of_class) / max(
         1, len(of_class)

@@ -11,7 +11,7 @@ those far from a caption on rows outside of the class's hard sets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
@@ -24,7 +24,7 @@ from counterfoil.mining.hypotheses import Role
 from directions_proof.captions import captions_of, claims_of
 from directions_proof.honesty import MINE, ROLES, by_class, kept_cells, mined_rows
 from directions_proof.worlds import AuditedWorld, Rows
-from proof_files import Facts, Results
+from proof_files import Facts, Results, Values
 
 Cause = Literal["with", "without"]
 CAUSES: tuple[Cause, ...] = ("with", "without")
@@ -44,14 +44,14 @@ class Planted:
     cause: Cause
     gap: float
 
-    def rate(self, attributes: Mapping[str, str]) -> float:
+    def rate(self, attributes: Values) -> float:
         """Return how often a scene with these attributes fails."""
         return USUAL + self.gap * (
             (attributes[self.attribute] == self.value) == (self.cause == "with")
         )
 
     def difference(
-        self, scenes: Sequence[Mapping[str, str]], claims: Mapping[str, str], role: Role
+        self, scenes: Sequence[Values], claims: Values, role: Role
     ) -> dict[str, float] | None:
         """Return how much more often scenes fail with (`hard`) or without what is claimed; None if
         none differs."""
@@ -107,7 +107,7 @@ def measure(audited: AuditedWorld) -> Facts:
     return {"tested": tested, "classes": len(audited.classes)}
 
 
-def _rows(audited: AuditedWorld) -> tuple[Rows, list[Mapping[str, str]]]:
+def _rows(audited: AuditedWorld) -> tuple[Rows, list[Values]]:
     """Return the validation split with its features, where nothing fails yet, and its scenes'
     attributes."""
     features, labels, units = audited.seen("validation")
@@ -126,7 +126,7 @@ def _rows(audited: AuditedWorld) -> tuple[Rows, list[Mapping[str, str]]]:
 
 
 def _planted(
-    scenes: Sequence[Mapping[str, str]],
+    scenes: Sequence[Values],
     of_class: Bools,
     cause: Cause,
     gap: float,

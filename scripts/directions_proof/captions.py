@@ -8,7 +8,7 @@ how often chance would pick one stands beside it. Both ways to score a caption a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from typing import Literal
 
@@ -26,7 +26,7 @@ from directions_proof.plan import SIDE, kind_of
 from directions_proof.ranking import WORTH_FINDING, gap_of
 from directions_proof.worlds import AuditedWorld, clip
 from lab_training.captions import caption_of
-from proof_files import Facts, Results
+from proof_files import Facts, Results, Values
 
 How = Literal["difference", "shifted"]
 HOW: tuple[How, ...] = ("difference", "shifted")
@@ -113,7 +113,7 @@ def _phrases() -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str]:
+def claims_of(world: PlantedWorld, label: int, caption: str) -> Values:
     """Return attribute → value of what a caption claims of a picture of a class; `class` where it
     names the subtype."""
     claims = {attribute: value for attribute, value, words in _phrases() if says(caption, words)}
@@ -122,7 +122,7 @@ def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str
     return claims | ({"class": named[0]} if len(subtypes) > 1 and named else {})
 
 
-def holding(world: PlantedWorld, split: str, rows: Ints, claims: Mapping[str, str]) -> Bools:
+def holding(world: PlantedWorld, split: str, rows: Ints, claims: Values) -> Bools:
     """Return (n,) for which rows' scenes every claim holds."""
 
     def held() -> Iterator[bool]:

@@ -35,7 +35,7 @@ from directions_proof.plan import kind_of
 from directions_proof.ranking import WORTH_FINDING
 from directions_proof.renders import Renderer
 from directions_proof.worlds import AuditedWorld, Rows
-from proof_files import Facts, Results
+from proof_files import Facts, Results, Values
 
 ROLES: tuple[Role, ...] = get_args(Role)
 MINE = Mine()
@@ -141,7 +141,7 @@ def _beside_truth(audited: AuditedWorld, mined: Outcome, proof: Rows, renderer: 
 def _of_words(
     audited: AuditedWorld,
     hypothesis: Hypothesis,
-    claims: Mapping[str, str],
+    claims: Values,
     rows: Rows,
     renderer: Renderer,
 ) -> dict[str, float] | None:

@@ -22,7 +22,7 @@ from directions_proof.captions import captions_of, claims_of
 from directions_proof.honesty import MINE, ROLES, mined_rows
 from directions_proof.intervals import share_of, share_percent
 from directions_proof.worlds import Attributes, AuditedWardrobe
-from proof_files import Facts, Results
+from proof_files import Facts, Results, Values
 
 CAUGHT = 1.5  # a set catches a cell whose rows are so much more frequent in it than in the class
 RUNS = 80  # a classifier and way of answering; each plants a cell in each of ten classes
@@ -41,7 +41,7 @@ _UNSAID = {
 }
 _PAIRED = ("colour", "background", "wall")
 
-Cell = Mapping[str, str]
+Cell = Values
 
 
 def measure(audited: AuditedWardrobe) -> Facts:
@@ -162,13 +162,13 @@ def cells_of(attributes: Attributes) -> Iterator[Cell]:
     yield from ({name: first, beside: value} for first in np.unique(attributes[name]).tolist())
 
 
-def holds(attributes: Attributes, claims: Mapping[str, str]) -> Bools:
+def holds(attributes: Attributes, claims: Values) -> Bools:
     """Return (n,) for which rows every claim holds."""
     return np.logical_and.reduce([attributes[name] == value for name, value in claims.items()])
 
 
 def difference_of_words(
-    attributes: Attributes, cell: Cell, chance: float, claims: Mapping[str, str], role: Role
+    attributes: Attributes, cell: Cell, chance: float, claims: Values, role: Role
 ) -> float:
     """Return how much more often a class's scenes fail with what is claimed (`hard`), or without it
     (`far_from`).

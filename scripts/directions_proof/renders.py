@@ -3,7 +3,6 @@ truly rendered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from counterfoil.mining.hypotheses import Role
 from directions_proof.tuning import load
 from directions_proof.worlds import AuditedWorld
 from lab_training.classify import answers
-from proof_files import Facts
+from proof_files import Facts, Values
 
 SCENES = 300
 _SPLIT = "proof"
@@ -31,7 +30,7 @@ class Renderer:
         self.plain: dict[int, tuple[list[Scene], Bools]] = {}
 
     def difference(
-        self, label: int, rows: Ints, claims: Mapping[str, str], role: Role
+        self, label: int, rows: Ints, claims: Values, role: Role
     ) -> dict[str, float] | None:
         """Return how much more often pictures of a class fail with what is claimed (`hard`), or
         without it (`far_from`).

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 import results_page
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from interface_proof.looks import SHIFT_NAMES, Looks
-from proof_files import Facts
+from proof_files import Arrays, Facts
 
 REPLICATES = 1000
+_SEED = 11
 _BOUNDED = ("value", "low", "high")
 MIN_IMAGES = 5  # the paper's five-image rule
 MARKED = np.array([name in MARKS for name in CLASSES])
@@ -28,11 +30,11 @@ class Accuracies:
     """Accuracy [1 + replicates, shift, class, model]; row 0 is the measurement, the others are
     resampled."""
 
-    values: np.ndarray
-    counted: np.ndarray  # [shift, class]: at least five images there and in the base
+    values: NDArray
+    counted: NDArray  # [shift, class]: at least five images there and in the base
 
 
-def resampled(looks: Looks, seed: int) -> np.ndarray:
+def resampled(looks: Looks, seed: int) -> NDArray:
     """Return weights [class, 1 + replicates, unit] of each unit; a class's units are drawn alike
     for every shift."""
     rng = np.random.default_rng(seed)
@@ -46,7 +48,7 @@ def resampled(looks: Looks, seed: int) -> np.ndarray:
     return weights
 
 
-def share(flags: np.ndarray, present: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def share(flags: NDArray, present: NDArray, weights: NDArray) -> NDArray:
     """Return the weighted share of `flags` [shift, class, unit, …] among the present: [1 +
     replicates, shift, class, …]."""
     shifts, classes, units = present.shape
@@ -63,7 +65,7 @@ def share(flags: np.ndarray, present: np.ndarray, weights: np.ndarray) -> np.nda
     )
 
 
-def accuracies(looks: Looks, weights: np.ndarray) -> Accuracies:
+def accuracies(looks: Looks, weights: NDArray) -> Accuracies:
     counts = looks.present.sum(-1)
     return Accuracies(
         share(looks.correct, looks.present, weights),
@@ -71,9 +73,7 @@ def accuracies(looks: Looks, weights: np.ndarray) -> Accuracies:
     )
 
 
-def drops_of(
-    measured: Accuracies, counted: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def drops_of(measured: Accuracies, counted: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """Return base accuracy, shifted accuracy and drop [1 + replicates, shift - 1, model], means
     over the counted classes [shift, class]."""
     mask = counted[None, 1:, :, None]
@@ -88,7 +88,7 @@ def drops_of(
     return before, after, before - after
 
 
-def interval(values: np.ndarray) -> dict[str, float | None]:
+def interval(values: NDArray) -> dict[str, float | None]:
     """Return row 0 with the percentile interval of the other rows."""
     rest = values[1:][np.isfinite(values[1:])]
     if not np.isfinite(values[0]) or rest.size == 0:
@@ -102,7 +102,7 @@ def without_interval(value: float) -> dict[str, float | None]:
     return dict.fromkeys(_BOUNDED) | {"value": value}
 
 
-def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
+def drop_errors(way: Accuracies, truth: Accuracies) -> Arrays:
     """Return group → |estimated − true drop| [1 + replicates, shift - 1], mean over models, over
     the same classes."""
     counted = way.counted & truth.counted
@@ -114,7 +114,7 @@ def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
     return errors
 
 
-def mean_over_shifts(values: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
+def mean_over_shifts(values: NDArray, chosen: NDArray | None = None) -> NDArray:
     """Return the mean over the (chosen) shifts, ignoring shifts without a number: [1 +
     replicates]."""
     part = values if chosen is None else values[:, chosen]
@@ -125,7 +125,7 @@ def mean_over_shifts(values: np.ndarray, chosen: np.ndarray | None = None) -> np
         return np.nanmean(part, 1)
 
 
-def impact_and_slope(measured: Accuracies, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def impact_and_slope(measured: Accuracies, counted: NDArray) -> tuple[NDArray, NDArray]:
     """Return absolute impact and ID/OOD slope over models, [1 + replicates, shift - 1] each, all
     classes together."""
     base, shifted, drop = drops_of(measured, counted)
@@ -134,7 +134,7 @@ def impact_and_slope(measured: Accuracies, counted: np.ndarray) -> tuple[np.ndar
     return drop.mean(-1), slope
 
 
-def rank_correlation(estimated: np.ndarray, right: np.ndarray) -> np.ndarray:
+def rank_correlation(estimated: NDArray, right: NDArray) -> NDArray:
     """Return Spearman's correlation over shifts of each replicate: [1 + replicates]."""
     each: list[Any] = [
         spearmanr(f, r, nan_policy="omit") for f, r in zip(estimated, right, strict=True)
@@ -142,11 +142,11 @@ def rank_correlation(estimated: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.array([correlation.statistic for correlation in each])
 
 
-def agreement(looks: Looks, weights: np.ndarray) -> dict[str, np.ndarray]:
+def agreement(looks: Looks, weights: NDArray) -> Arrays:
     """Return the share of images in which the oracle sees the object and the shift: [1 +
     replicates, shift]."""
 
-    def counted(flags: np.ndarray) -> np.ndarray:
+    def counted(flags: NDArray) -> NDArray:
         return (weights @ np.moveaxis(flags, (1, 2), (0, 1)).astype(np.float32)).sum(0)
 
     counts = counted(looks.present)
@@ -157,16 +157,16 @@ def agreement(looks: Looks, weights: np.ndarray) -> dict[str, np.ndarray]:
     return shares
 
 
-def yields(looks: Looks) -> np.ndarray:
+def yields(looks: Looks) -> NDArray:
     """Return the accepted share of each shift [shift]."""
     return looks.kept.sum((1, 2)) / np.maximum(looks.present.sum((1, 2)), 1)
 
 
-def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
+def compare(ways: dict[str, Looks], truth: Looks) -> dict:
     """Return everything the proof reports, as plain numbers. `ways`: names, tokens, tokens
     screened, control."""
     every = ways | {"truth": truth}
-    weights = {name: resampled(looks, seed + (name == "truth")) for name, looks in every.items()}
+    weights = {name: resampled(looks, _SEED + (name == "truth")) for name, looks in every.items()}
     measured = {name: accuracies(looks, weights[name]) for name, looks in every.items()}
     right = measured["truth"]
     errors = {name: drop_errors(measured[name], right) for name in ways}
@@ -196,7 +196,7 @@ def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
     return report
 
 
-def compare_ways(ways: dict[str, Looks], seed: int = 11) -> dict:
+def compare_ways(ways: dict[str, Looks]) -> dict:
     """Return what needs no truth of each way: yield, and what the oracle sees of object, shift and
     mark.
 
@@ -204,7 +204,7 @@ def compare_ways(ways: dict[str, Looks], seed: int = 11) -> dict:
     """
     table: dict = {}
     for name, looks in ways.items():
-        weights = resampled(looks, seed)
+        weights = resampled(looks, _SEED)
         seen = agreement(looks, weights)
         accepted = agreement(looks.screened(), weights)
         kept = share(looks.kept, looks.present, weights)
@@ -224,12 +224,12 @@ def compare_ways(ways: dict[str, Looks], seed: int = 11) -> dict:
     return table
 
 
-def _base_and_shifts(values: np.ndarray) -> dict:
+def _base_and_shifts(values: NDArray) -> dict:
     """Return the base's share and the mean share of the shifts, of [1 + replicates, shift]."""
     return {"base": interval(values[:, 0]), "shifts": interval(mean_over_shifts(values[:, 1:]))}
 
 
-def _agreement(ways: dict[str, Looks], weights: dict[str, np.ndarray]) -> dict:
+def _agreement(ways: dict[str, Looks], weights: Arrays) -> dict:
     """Return the oracle's user study (Vendrow 2023, Figure 6): unscreened against screened, of the
     same images."""
     before = agreement(ways["tokens"], weights["tokens"])
@@ -253,9 +253,7 @@ def _agreement(ways: dict[str, Looks], weights: dict[str, np.ndarray]) -> dict:
     return table
 
 
-def _marked(
-    ways: dict[str, Looks], weights: dict[str, np.ndarray], measured: dict[str, Accuracies]
-) -> dict:
+def _marked(ways: dict[str, Looks], weights: Arrays, measured: dict[str, Accuracies]) -> dict:
     """Return base accuracy over models, and how often the unnamed pattern appears (Vendrow 2023,
     section 5)."""
     table = {}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from counterfoil.building.build_dataset import build
@@ -33,10 +34,13 @@ from interface_proof.comparison import (
     shown,
     without_interval,
 )
-from interface_proof.looks import SHIFT_NAMES, Answers, Images, dataset_images
-from proof_files import Facts
+from interface_proof.looks import SHIFT_NAMES, Answers, Cell, Images, dataset_images
+from proof_files import Arrays, Facts
 
 SEED = 101
+# Of what is resampled.
+_OF_PAIRS = 17
+_OF_EDITS = 23
 WAYS = ("noise", "attention")
 MORE_HELD = "attention, more held"
 _SAMPLES = {
@@ -82,7 +86,7 @@ def build_pairs(
     return directory
 
 
-def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> Facts:
+def compare_pairs(ways: dict[str, Answers], truth: Answers) -> Facts:
     """Return for every way, and for true pairs, what the oracle sees kept; drops, their intervals
     and their errors."""
     table: Facts = {}
@@ -91,7 +95,7 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> F
     weights = {}
     measured = {}
     for name, answers in every.items():
-        weights[name] = resampled(answers.looks, seed + (name == "truth"))
+        weights[name] = resampled(answers.looks, _OF_PAIRS + (name == "truth"))
         measured[name] = accuracies(answers.looks, weights[name])
     for name, answers in every.items():
         flags = {
@@ -146,7 +150,7 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> F
     }
 
 
-def _widths(drops: np.ndarray) -> np.ndarray:
+def _widths(drops: NDArray) -> NDArray:
     """Return the width of the 95 % interval of each drop [shift, model]; NaN without an
     interval."""
     low, high = np.percentile(drops[1:], [2.5, 97.5], axis=0)
@@ -219,7 +223,7 @@ EDIT_SEED = 100  # which rows: way and guidance were chosen on those of the seed
 REPLICATES = 1000
 
 
-def edit_recipe(candidates: int, guidance: float, seed: int = EDIT_SEED) -> Recipe:
+def edit_recipe(candidates: int, guidance: float) -> Recipe:
     """Return `wardrobe-star`'s base and the shifts of the pairs, as edits of validation images."""
     drawn = pair_recipe("noise", candidates)
     left = [
@@ -229,7 +233,7 @@ def edit_recipe(candidates: int, guidance: float, seed: int = EDIT_SEED) -> Reci
     ]
     changes = [
         "generator.kind=edit", f"generator.split={_SPLIT}", f"generator.guidance={guidance}", "generator.batch_size=20",
-        f"samples={{candidates: {candidates}, seed: {seed}}}", "screen.keep_rejected=true",
+        f"samples={{candidates: {candidates}, seed: {EDIT_SEED}}}", "screen.keep_rejected=true",
         "screen.keep=[{same_image: {}}, thresholds]", "output.rows_per_shard=200",
         *(f"prompts.shifts.{name}=null" for name in left),
     ]  # fmt: skip
@@ -257,7 +261,7 @@ def rows_of(directory: Path) -> dict[tuple[int, int], int]:
 def true_edits(rows: dict[tuple[int, int], int]) -> Images:
     """Return the same rows, and the same scenes rendered under each shift."""
 
-    def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
+    def images(shift: int, label: int) -> Cell:
         for (row_label, index), row in sorted(rows.items()):
             if row_label == label:
                 scene = wardrobe_scene(_SPLIT, row)
@@ -270,9 +274,7 @@ def true_edits(rows: dict[tuple[int, int], int]) -> Images:
     return images
 
 
-def compare_edits(
-    ways: dict[str, Answers], scenes: Answers, truth: Answers, seed: int = 23
-) -> Facts:
+def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers) -> Facts:
     """Compare edits with `scenes`, answers to the true counterfactuals of the edited rows, and
     `truth`, to many rows.
 
@@ -280,18 +282,18 @@ def compare_edits(
     """
     complete = np.all([answers.pairs for answers in (*ways.values(), scenes)], axis=0)[1:]
     true_flips = _flips(scenes)
-    of_truth = resampled(truth.looks, seed + 1)
+    of_truth = resampled(truth.looks, _OF_EDITS + 1)
     right = accuracies(truth.looks, of_truth)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_OF_EDITS)
     draws = _draws(rng, complete.shape[1], complete.shape[2])
     table: Facts = {}
-    resampled_rates: dict[str, np.ndarray] = {}
+    resampled_rates: Arrays = {}
     for name, answers in ways.items():
         flips = _flips(answers)
         rates = np.stack([_rates(flips, true_flips, complete, draw) for draw in draws])
         resampled_rates[name] = rates
         looks = answers.looks
-        seen = accuracies(looks, resampled(looks, seed))
+        seen = accuracies(looks, resampled(looks, _OF_EDITS))
         counted = seen.counted & right.counted
         errors = drop_errors(seen, right)
         estimated, true = (drops_of(each, counted)[2].mean(-1)[0] for each in (seen, right))
@@ -330,22 +332,20 @@ def compare_edits(
 _RATES = ("flips agree", "flips agree by chance", "kappa of flips", "F1 of flips")
 
 
-def _flips(answers: Answers) -> np.ndarray:
+def _flips(answers: Answers) -> NDArray:
     """Return where a classifier answers a shifted image unlike its base: bool (shift - 1, class,
     unit, model)."""
     return answers.said[1:] != answers.said[:1]
 
 
-def _draws(rng: np.random.Generator, classes: int, units: int) -> np.ndarray:
+def _draws(rng: np.random.Generator, classes: int, units: int) -> NDArray:
     """Draw units of each class with replacement; the first draw is each once: (1 + replicates,
     class, unit)."""
     drawn = rng.integers(0, units, (REPLICATES, classes, units))
     return np.concatenate([np.broadcast_to(np.arange(units), (1, classes, units)), drawn])
 
 
-def _rates(
-    flips: np.ndarray, true: np.ndarray, complete: np.ndarray, draw: np.ndarray
-) -> tuple[float, ...]:
+def _rates(flips: NDArray, true: NDArray, complete: NDArray, draw: NDArray) -> tuple[float, ...]:
     """Return agreement, that by chance, kappa and F1 of flips, over all shifts, classes, models and
     these units."""
     at = np.arange(draw.shape[0])[:, None], draw
@@ -362,7 +362,7 @@ def _rates(
     return agree, chance, kappa, float(2 * both / max(1, estimated.sum() + right.sum()))
 
 
-def _chance(flips: np.ndarray, true: np.ndarray, complete: np.ndarray) -> float:
+def _chance(flips: NDArray, true: NDArray, complete: NDArray) -> float:
     """Return the agreement of pairs dealt anew within a cell: class, shift and classifier are
     right, the image is another."""
     rows = complete.sum(2)  # (shift - 1, class)
@@ -373,11 +373,11 @@ def _chance(flips: np.ndarray, true: np.ndarray, complete: np.ndarray) -> float:
     return float(((p * q + (1 - p) * (1 - q)).mean(2) * rows).sum() / rows.sum())
 
 
-def _kept(answers: Answers, what: np.ndarray, draws: np.ndarray) -> Facts:
+def _kept(answers: Answers, what: NDArray, draws: NDArray) -> Facts:
     return _share(answers.kept_in_pairs(what)[1:], answers.pairs[1:], draws)
 
 
-def _share(flags: np.ndarray, complete: np.ndarray, draws: np.ndarray) -> Facts:
+def _share(flags: NDArray, complete: NDArray, draws: NDArray) -> Facts:
     at = np.arange(complete.shape[1])[:, None]
     units = complete.shape[2]
     values = [flags[:, at, draw % units][complete[:, at, draw % units]].mean() for draw in draws]
@@ -431,7 +431,7 @@ _SIDE = 64
 _GAP = 2
 _HEAD = 14
 
-Row = Sequence[np.ndarray]
+Row = Sequence[NDArray]
 
 
 def pair_sheet(noise: Path, attention: Path) -> Image.Image:

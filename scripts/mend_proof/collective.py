@@ -130,15 +130,11 @@ def _kept(results: Sequence[Facts], chooses: Any) -> list[str]:
     accuracy = [float(mean[2] / mean[3]) for mean in means if mean[3] > 0]
     return [
         str(len(gains)),
-        _points(means[:, 0]),
-        _points(means[:, 1]),
+        mean_of(means[:, 0].tolist()).points(),
+        mean_of(means[:, 1].tolist()).points(),
         "–" if kept is None else percent_of(kept),
         mean_of(accuracy, POSITIVE).text(percent=True),
     ]
-
-
-def _points(values: Any) -> str:
-    return mean_of([float(value) for value in values]).points()
 
 
 def _overlap(results: Sequence[Facts], same: bool) -> str:

@@ -79,12 +79,10 @@ def said(case: str, seed: int) -> Facts:
         for label in range(_CLASSES)
         for index in range(1, len(_SHOWN))
     )
-    learned = _rows(rng, _LEARNED * _CLASSES, False)
-    head = fit_head(_nothing(), Lesson(learned[0], learned[1]), None, 0.0).head
-    train_rows = np.concatenate(
-        [np.flatnonzero(learned[1] == label)[:_TRAIN] for label in range(_CLASSES)]
-    )
-    train = Lesson(learned[0][train_rows], learned[1][train_rows])
+    features, labels, _ = _rows(rng, _LEARNED * _CLASSES, False)
+    head = fit_head(_nothing(), Lesson(features, labels), None, 0.0).head
+    first = _first_of_each(labels, _TRAIN)
+    train = Lesson(features[first], labels[first])
     evaluation = _evaluation(rng, head, contexts)
     lessons = {CONTEXTS: _drawn(rng, case, case == "planted")} | {
         what: _drawn(rng, case, False) for what in (CLASS_NAME, RANDOM)
@@ -128,6 +126,11 @@ def said(case: str, seed: int) -> Facts:
     return outcome
 
 
+def _first_of_each(labels: Ints, count: int) -> Ints:
+    """Return the first rows of each class."""
+    return np.concatenate([np.flatnonzero(labels == label)[:count] for label in range(_CLASSES)])
+
+
 def _nothing() -> LinearHead:
     return LinearHead(np.zeros((_CLASSES, _WIDTH), np.float32), np.zeros(_CLASSES, np.float32))
 
@@ -146,7 +149,7 @@ def _rows(rng: np.random.Generator, count: int, in_contexts: bool) -> tuple[Floa
 def _drawn(rng: np.random.Generator, case: str, in_contexts: bool) -> Lesson:
     """Return as many rows of each class, moved as a generator moves all that it draws."""
     features, labels, _ = _rows(rng, 40 * _DRAWN * _CLASSES, in_contexts)
-    rows = np.concatenate([np.flatnonzero(labels == label)[:_DRAWN] for label in range(_CLASSES)])
+    rows = _first_of_each(labels, _DRAWN)
     targets = labels[rows]
     return Lesson(
         features[rows] + np.float32(0.3), rng.permutation(targets) if case == "noise" else targets

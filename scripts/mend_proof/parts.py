@@ -24,7 +24,6 @@ class Part:
     table: Callable[[Any], list[str]]
     together: bool = False
     worlds: bool = True
-    wardrobe: bool = True
     runs: int = 5
     draws_nothing: bool = False
     measured_as: str | None = None
@@ -35,7 +34,7 @@ class Part:
         if self.only and target not in self.only:
             return False
         if kind_of(target) == "wardrobe":
-            return self.wardrobe
+            return True
         return self.worlds and (self.draws_nothing or target not in CHOSEN_IN or target in WORLDS)
 
     def most_runs(self, target: str) -> int:

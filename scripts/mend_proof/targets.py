@@ -28,7 +28,7 @@ from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from directions_proof.captions import vector_of
 from directions_proof.worlds import clip
-from proof_files import arrays_of, kept_array, save_arrays, sha256_of
+from proof_files import Arrays, arrays_of, kept_array, save_arrays, sha256_of
 from proof_pictures import BATCH, Pixels, batches_for, images_of
 
 TRUE_RENDERS = "renders"
@@ -149,7 +149,7 @@ def count_of(scenes: str, split: str) -> int:
 
 
 @cache
-def _facts(scenes: str, split: str, kept: Path) -> dict[str, NDArray]:
+def _facts(scenes: str, split: str, kept: Path) -> Arrays:
     """Return labels, units, members and attributes of a split."""
     path = kept / "facts" / f"{_stem(scenes, split)}.npz"
     if not path.exists():
