@@ -3,7 +3,7 @@ pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +19,7 @@ from counterfoil.models.names import folder_sha256
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.recipe import Recipe
 from lab_training.oracle import ORACLE_FOLDER, Oracle
-from proof_files import Arrays, Values, arrays_of, save_arrays, sha256_of
+from proof_files import Arrays, arrays_of, save_arrays, sha256_of
 from proof_pictures import Pixels, batches_for
 
 _ORACLE = "oracle"
@@ -84,7 +84,7 @@ class Panel:
         return map_classes(self.classes, describe_classifier(name, self.classes)).targets
 
     @cached_property
-    def _keys(self) -> Values:
+    def _keys(self) -> Mapping[str, str]:
         """What answers are kept under: the name, and which weights it stood for."""
         keys = {_ORACLE: f"{_ORACLE} {folder_sha256(ORACLE_FOLDER)[:12]}"}
         keys |= {name: f"{name} {sha256_of(name)[:12]}" for name in self.names}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,7 +51,6 @@ from counterfoil.models.captioners import Captioner
 from counterfoil.prediction.captioning import caption_images
 from counterfoil.progress import Stage, listening
 from counterfoil.store.layout import user_cache
-from proof_files import Values
 
 _A_PHOTO = "a photo of a {}"
 _TELL_EVERY = 30.0
@@ -86,7 +85,7 @@ def _run(
     arm: Arm,
     rounds: Sequence[DrawnRound],
     tested: tuple[Carried, ...],
-    left_out: Values,
+    left_out: Mapping[str, str],
     undescribed: int,
 ) -> Run:
     images = tuple((drawn.asked.purpose, drawn.asked.images) for drawn in rounds)
@@ -234,11 +233,11 @@ def _domino(
 
 def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> Floats:
     """Return the target's softmax (n, outputs) on the rows of the baseline."""
-    parts = [
-        audit.panel.logits(audit.store, cell.cell, audit.target)[cell.indices]
-        for cell in drawer.cells[f"{base.asked.name}/"]
-    ]
-    return special.softmax(np.concatenate(parts).astype(np.float64), axis=1)
+    parts = []
+    for cell in drawer.cells[f"{base.asked.name}/"]:
+        logits = audit.panel.logits(audit.store, cell.cell, audit.target)[cell.indices]
+        parts.append(special.softmax(logits.astype(np.float64), axis=1))
+    return np.concatenate(parts)
 
 
 def _looked_at(audit: Audit, base: DrawnRound) -> Sequence[int]:

@@ -3,7 +3,7 @@ which pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 from counterfoil.mining.methods.bugs.trials import DrawnRound, Trial
 from counterfoil.models.names import folder_sha256
 from counterfoil.paired_stats import PairCount, count_pairs
-from proof_files import PACKAGE, Values, code_of, digest_of, measured, sha256_of
+from proof_files import PACKAGE, code_of, digest_of, measured, sha256_of
 
 # What reports or writes findings changes no number of them.
 _NO_NUMBER = frozenset({"document.py", "mine_bugs.py", "trying.py"})
@@ -91,7 +91,7 @@ class Run:
     images: int
     rounds: tuple[tuple[str, int], ...]
     tested: tuple[Carried, ...]
-    left_out: Values
+    left_out: Mapping[str, str]
     undescribed: int
 
     @property
@@ -132,7 +132,7 @@ def bits(text: str) -> Bools:
 def carried_of(
     trials: Sequence[Trial],
     confirmed: frozenset[str],
-    shortened_to: Values,
+    shortened_to: Mapping[str, str],
     drawer: ProofDrawer,
     class_names: Sequence[str],
 ) -> tuple[Carried, ...]:

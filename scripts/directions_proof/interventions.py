@@ -27,7 +27,7 @@ from directions_proof.plan import kind_of
 from directions_proof.ranking import planted_labels
 from directions_proof.tuning import Lesson, accuracies, tuned
 from directions_proof.worlds import AuditedWorld, Rows
-from proof_files import Facts, Results, Values
+from proof_files import Facts, Results
 from proof_pictures import Pixels
 
 ADDED = 100  # pictures a class, Jain 2023, A.5 and A.8
@@ -98,7 +98,7 @@ def _upweighted(
     }
 
 
-def _prompts(audited: AuditedWorld, label: int, direction: Direction) -> Values:
+def _prompts(audited: AuditedWorld, label: int, direction: Direction) -> Mapping[str, str]:
     captions = captions_of(audited)
     candidates = captions.candidates[label]
     scores = scores_of(audited, captions, direction, label)

@@ -1,6 +1,6 @@
 """Part *wrong labels*: are findings that rest on wrong labels marked, and are no others?
 
-Ints of rows are flipped: of any class at random, of one class to another, or within a slice (half
+Labels of rows are flipped: of any class at random, of one class to another, or within a slice (half
 of the rows of a class that show one colour or place get another class's label). Answers are the
 truth's, or those of a real classifier, which never saw the flipped labels. Where nothing is flipped
 failures are the classifier's own: of a correlation, of a scarce subtype, of labels that were wrong

@@ -98,8 +98,8 @@ def _rankings(
         rankings["confidence, stopped early"] = _both_ways(*map(unsureness, early))
     biased = _confidences(audited, audited.biased_folder, validation, test)
     if biased:
-        own = [rows.true_confidence for rows in both]
-        rankings["learning from failure"] = _both_ways(*map(relative_difficulty, biased, own))
+        sure = [rows.true_confidence for rows in both]
+        rankings["learning from failure"] = _both_ways(*map(relative_difficulty, biased, sure))
     for name, (settings, fitted_on) in _DOMINO.items():
         sliced = _domino(
             audited.validation if fitted_on == "all" else validation,

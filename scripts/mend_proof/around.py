@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from directions_proof.intervals import DIFFERENCE, SHARE, mean_of
 from mend_proof.plan import RunResults
 from mend_proof.runs import Run
 from mend_proof.targets import Target
-from proof_files import Facts, Values
+from proof_files import Facts
 
 STAR_SEED = 1000
 _CANDIDATES = 8
@@ -102,7 +102,7 @@ def _told(what: str, words: Sequence[str], seconds: dict[str, float]) -> str:
 
 
 def _evaluated(
-    star: Path, models: Values, work: Path, seconds: dict[str, float]
+    star: Path, models: Mapping[str, str], work: Path, seconds: dict[str, float]
 ) -> dict[str, dict[str, float]]:
     chosen = [word for model in models.values() for word in ("--models", model)]
     words = [

@@ -56,13 +56,13 @@ def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> Facts:
     others = len(contexts) - sum(named)
     none_by_chance = comb(others, run.settings.k) / comb(count, run.settings.k)
     absent = kind in ("correlation", "wardrobe")
-    none = not any(hits)
+    missed = not any(hits)
     rows = run.halves.confirm[audit.mined.labels[run.halves.confirm] == label]
     inside = np.isin(audit.assigned[rows], chosen)
     members = audit.mined.members[rows]
     return {
-        "holds": bool(chosen) and none == absent,
-        "all": bool(chosen) and (none if absent else all(hits)),
+        "holds": bool(chosen) and missed == absent,
+        "all": bool(chosen) and (missed if absent else all(hits)),
         "chance": none_by_chance if absent else 1 - none_by_chance,
         "lift": float(members[inside].mean() / members.mean())
         if inside.any() and members.any()
