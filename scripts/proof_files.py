@@ -98,7 +98,8 @@ def code_of(places: Iterable[Path]) -> str:
 
 
 def imported_by(proof: str, name: str, no_number: Collection[str]) -> list[Path]:
-    """Return a file of a proof's folder, the files of the folder that it imports, and so on.
+    """Return a file of a proof's folder, the files of the folder that it imports, and so on; and
+    how all proofs draw pictures.
 
     no_number: names of files that change no number, which are left out.
     """
@@ -117,4 +118,5 @@ def imported_by(proof: str, name: str, no_number: Collection[str]) -> list[Path]
             for module in (pair[0], *pair[1].split(", "))
         }
         waiting = named - names - {"", *no_number}
-    return [_SCRIPTS / proof / f"{module}.py" for module in sorted(names)]
+    files = [_SCRIPTS / proof / f"{module}.py" for module in sorted(names)]
+    return [*files, _SCRIPTS / "proof_pictures.py"]
