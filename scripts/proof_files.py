@@ -63,7 +63,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Any], compressed: bool = False)
     saved(path, lambda to: write(to, **arrays))
 
 
-def measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def measured(path: Path, measure: Callable[[], Facts]) -> Facts:
     """Return the JSON of a path; measure and write it if the file does not exist."""
     if not path.exists():
         result = measure()
