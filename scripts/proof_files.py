@@ -6,9 +6,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.models.names import folder_sha256, local_folder
 
 _SCRIPTS = Path(__file__).parent
 # The lab's classifiers of the wardrobe.
@@ -17,6 +22,13 @@ CLASSIFIERS: tuple[str, ...] = (
     "mobilenetv3_small_050", "lcnet_035",
 )  # fmt: skip
 PACKAGE = _SCRIPTS.parent / "builders" / "counterfoil"
+Arrays: TypeAlias = dict[str, NDArray]
+Values: TypeAlias = Mapping[str, str]
+"""Attribute → value of a scene, or of what words claim."""
+Facts: TypeAlias = dict[str, Any]
+"""What a part measured in one world or of one classifier, as its JSON holds it."""
+Results: TypeAlias = Mapping[str, Facts]
+"""The same by world or classifier."""
 
 
 def saved(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -28,12 +40,47 @@ def saved(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     temporary.replace(path)
 
 
-def measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def kept_array(path: Path, make: Callable[[], NDArray], mapped: bool = False) -> NDArray:
+    """Return the array of a path, `mapped` or read; make and write it if the file does not
+    exist."""
+    if not path.exists():
+        array = make()
+        saved(path, lambda to: np.save(to, array))
+    return np.load(path, mmap_mode="r" if mapped else None)
+
+
+def arrays_of(path: Path) -> Arrays:
+    """Return the arrays of a path by name; no array if the file does not exist."""
+    if not path.exists():
+        return {}
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Any], compressed: bool = False) -> None:
+    """Write arrays by name, as `saved` writes."""
+    write: Callable[..., None] = np.savez_compressed if compressed else np.savez
+    saved(path, lambda to: write(to, **arrays))
+
+
+def measured(path: Path, measure: Callable[[], Facts]) -> Facts:
     """Return the JSON of a path; measure and write it if the file does not exist."""
     if not path.exists():
         result = measure()
         saved(path, lambda to: to.write((json.dumps(result, indent=1) + "\n").encode()))
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def sha256_of(model: str) -> str:
+    """Return the hash of a local model's folder, by the model's name."""
+    folder = local_folder(model)
+    assert folder is not None
+    return folder_sha256(folder)
+
+
+def text_digest(text: str) -> str:
+    """Return 24 digits of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def digest_of(value: Any) -> str:
@@ -51,7 +98,8 @@ def code_of(places: Iterable[Path]) -> str:
 
 
 def imported_by(proof: str, name: str, no_number: Collection[str]) -> list[Path]:
-    """Return a file of a proof's folder, the files of the folder that it imports, and so on.
+    """Return a file of a proof's folder, the files of the folder that it imports, and so on; and
+    how all proofs draw pictures.
 
     no_number: names of files that change no number, which are left out.
     """
@@ -70,4 +118,5 @@ def imported_by(proof: str, name: str, no_number: Collection[str]) -> list[Path]
             for module in (pair[0], *pair[1].split(", "))
         }
         waiting = named - names - {"", *no_number}
-    return [_SCRIPTS / proof / f"{module}.py" for module in sorted(names)]
+    files = [_SCRIPTS / proof / f"{module}.py" for module in sorted(names)]
+    return [*files, _SCRIPTS / "proof_pictures.py"]

@@ -117,7 +117,8 @@ def tables(
     """Measure each part with all targets of a panel."""
     seed = SETTINGS_SEED if options.settings else PRINTED_SEED
     run = Asked(seed, tuple(options.set), options.fresh, options.renders)
-    proofs = [Proof(target, run, options.kept.resolve(), options.captioner) for target in targets]
+    settings = (run, options.kept.resolve(), options.captioner, options.arms)
+    proofs = [Proof(target, *settings) for target in targets]
     changed = f", with {', '.join(run.overrides)}" if run.overrides else ""
     measured_in = (
         f"{by_kind(targets)}, recipe `wardrobe-bugs`, `samples.seed` {run.seed}{changed}; the truth"
@@ -128,7 +129,7 @@ def tables(
         results = {}
         for proof in proofs:
             with proving.timed(f"{name} {proof.target}"):
-                results[proof.target] = PARTS[name].measure(proof, options.arms)
+                results[proof.target] = PARTS[name].measure(proof)
         yield proving.Table(
             name, [f"### {PARTS[name].title}", "", *PARTS[name].table(results)], measured_in
         )

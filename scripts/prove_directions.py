@@ -20,7 +20,8 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from proof_files import Facts
 
 # One thread unless the caller says more: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -97,12 +98,11 @@ def tables(options: argparse.Namespace) -> Iterator[proving.Table]:
         missing = [world for world in names if world not in [audited.name for audited in worlds]]
         if missing:
             print(
-                f"{name}: {len(missing)} of {len(names)} worlds have no classifier", file=sys.stderr
+                f"{name}: {len(missing)} of {len(names)} worlds have no classifier\n"
+                f"    python scripts/train_planted.py {' '.join(missing)} --early",
+                file=sys.stderr,
             )
-            print(
-                f"    python scripts/train_planted.py {' '.join(missing)} --early", file=sys.stderr
-            )
-        results: dict[str, dict[str, Any]] = {}
+        results: dict[str, Facts] = {}
         for audited in worlds:
             with proving.timed(f"{name} {audited.name}"):
                 if name == "ranking" and options.biased:
@@ -120,7 +120,7 @@ def tables(options: argparse.Namespace) -> Iterator[proving.Table]:
             yield proving.Table(name, lines, f"{by_kind(list(results))}{truth}")
 
 
-def _kept(name: str, audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
+def _kept(name: str, audited: AuditedWorld, proof_rows: int) -> Facts:
     """Return what a part measures in a world, now or earlier with the same code, classifiers and
     settings."""
     part = PARTS[name]

@@ -27,8 +27,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import proving
 from counterfoil.recipe import load_recipe
 from interface_proof.builds import (
@@ -68,7 +66,7 @@ from interface_proof.pairs import (
     write_sheets,
 )
 from interface_proof.pairs import WAYS as PAIRS
-from proof_files import saved
+from proof_files import arrays_of, save_arrays, saved
 
 # With 20 a cell the noise of 60 marked images a shift is a good part of the error that is measured.
 CANDIDATES = 40
@@ -165,10 +163,8 @@ class Proof:
             for name in ("names", "tokens"):
                 looks = self.by(name, guidance)
                 ways |= {name: looks, f"{name} screened": looks.screened()}
-            ways |= {
-                "retrieved": self.retrieved(),
-                "retrieved screened": self.retrieved().screened(),
-            }
+            retrieved = self.retrieved()
+            ways |= {"retrieved": retrieved, "retrieved screened": retrieved.screened()}
             ways["control"] = self.answers(
                 "control", lambda: true_images(TRUE_UNITS, marked=False)
             ).looks
@@ -201,13 +197,8 @@ class Proof:
         path = self.folder / "validation-answers.npz"
         if not path.exists():
             print("looking at validation scenes", flush=True)
-            seen = validation_answers(self.viewer, TRUE_UNITS)
-            saved(
-                path,
-                lambda to: np.savez_compressed(to, judges=seen["judges"], oracle=seen["oracle"]),
-            )
-        with np.load(path) as arrays:
-            answers = {name: arrays[name] for name in arrays.files}
+            save_arrays(path, validation_answers(self.viewer, TRUE_UNITS), compressed=True)
+        answers = arrays_of(path)
         return [*label_tables(compare_labels(self.ways(), answers, self.judges)), "", self._told()]
 
     def pairs(self) -> list[str]:

@@ -22,6 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from proof_files import Facts
+
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -101,7 +103,7 @@ def tables(
     audits = cache(lambda name: audit_of(name, options.work, kept))
     runs = options.runs or (SETTINGS_RUNS if options.settings else RUNS)
 
-    def measured_in(part: str, names: list[str], seed: int) -> dict[str, Any]:
+    def measured_in(part: str, names: list[str], seed: int) -> Facts:
         """Return the result of a part in a run of one target, or of several together."""
         chosen = PARTS[part]
         folder = chosen.measured_as or part
@@ -116,7 +118,7 @@ def tables(
         )
         shown = names[0].replace(":", "-") if len(names) == 1 else "together"
 
-        def measure() -> dict[str, Any]:
+        def measure() -> Facts:
             several = [Run(audits(name), seed, settings) for name in names]
             return chosen.measure(several if chosen.together else several[0])
 
@@ -153,7 +155,7 @@ def tables(
 
 
 def _settings(changes: list[str]) -> Settings:
-    known: dict[str, Any] = {}
+    known: Facts = {}
     for change in changes:
         name, _, value = change.partition("=")
         default = getattr(Settings(), name)

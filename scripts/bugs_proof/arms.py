@@ -17,18 +17,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import special
 
 from bugs_proof.audits import Audit
 from bugs_proof.drawing import ProofDrawer
 from bugs_proof.plan import Arm
-from bugs_proof.runs import Run, carried_of, kept_run
+from bugs_proof.runs import Carried, Run, carried_of, kept_run
 from bugs_proof.words import contexts
+from counterfoil.arrays import AnyFloats, Bools, Floats
 from counterfoil.mending.domino import DominoSettings, fit_domino
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber, FailureCluster, pieces_said
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece
@@ -70,19 +71,26 @@ def _bugs(audit: Audit, captioner: Captioner) -> Run:
     classes = audit.recipe.classes
     with progress_printed(f"{audit.target} bugs"):
         search = search_bugs(classes, drawer, drawer.look, describer, drawer.drawer.run)
-    return Run(
-        target=audit.target,
-        arm="bugs",
-        images=sum(drawn.asked.images for drawn in search.rounds),
-        rounds=tuple((drawn.asked.purpose, drawn.asked.images) for drawn in search.rounds),
-        tested=carried_of(
-            search.tested, search.confirmed, search.shortened_to, drawer, audit.class_names
-        ),
-        left_out={
-            hypothesis.id: hypothesis.reason for hypothesis in search.baseline if hypothesis.reason
-        },
-        undescribed=len(search.undescribed),
+    tested = carried_of(
+        search.tested, search.confirmed, search.shortened_to, drawer, audit.class_names
     )
+    left_out = {
+        hypothesis.id: hypothesis.reason for hypothesis in search.baseline if hypothesis.reason
+    }
+    return _run(audit, "bugs", search.rounds, tested, left_out, len(search.undescribed))
+
+
+def _run(
+    audit: Audit,
+    arm: Arm,
+    rounds: Sequence[DrawnRound],
+    tested: tuple[Carried, ...],
+    left_out: Mapping[str, str],
+    undescribed: int,
+) -> Run:
+    images = tuple((drawn.asked.purpose, drawn.asked.images) for drawn in rounds)
+    total = sum(count for _, count in images)
+    return Run(audit.target, arm, total, images, tested, left_out, undescribed)
 
 
 def _other(
@@ -103,34 +111,23 @@ def _other(
         base = drawer(round_asked)
         budget = budget.after(round_asked)
         rounds.append(base)
-    hypotheses: list[BugHypothesis] = []
-    for label, description in named(audit, drawer, base, captioner):
-        if len(hypotheses) == wanted:
+    chosen: dict[tuple[int, Description], None] = {}
+    for each in named(audit, drawer, base, captioner):
+        if len(chosen) == wanted:
             break
-        if (label, description) not in {
-            (hypothesis.label, hypothesis.description) for hypothesis in hypotheses
-        }:
-            name = name_of(
-                audit.class_names[label],
-                description,
-                [hypothesis.name for hypothesis in hypotheses],
-            )
-            hypotheses.append(BugHypothesis(name, label, description))
+        chosen[each] = None
+    hypotheses: list[BugHypothesis] = []
+    for label, description in chosen:
+        known = [hypothesis.name for hypothesis in hypotheses]
+        name = name_of(audit.class_names[label], description, known)
+        hypotheses.append(BugHypothesis(name, label, description))
     with progress_printed(f"{audit.target} {arm}"):
         trials, drawn_rounds = carry_to_test(
             hypotheses, drawer, budget, drawer.drawer.run, family=max(1, len(hypotheses))
         )
-    rounds += drawn_rounds
     confirmed = confirmed_names(trials, audit.mine)
-    return Run(
-        target=audit.target,
-        arm=arm,
-        images=sum(drawn.asked.images for drawn in rounds),
-        rounds=tuple((drawn.asked.purpose, drawn.asked.images) for drawn in rounds),
-        tested=carried_of(trials, confirmed, {}, drawer, audit.class_names),
-        left_out={},
-        undescribed=0,
-    )
+    tested = carried_of(trials, confirmed, {}, drawer, audit.class_names)
+    return _run(audit, arm, [*rounds, *drawn_rounds], tested, {}, 0)
 
 
 def random_contexts(audit: Audit, *_: object) -> Iterator[tuple[int, Description]]:
@@ -181,9 +178,7 @@ def _keywords(
         yield label, Description((piece,))
 
 
-def keyword_scores(
-    features: NDArray[np.floating], failed: NDArray[np.bool_], texts: NDArray[np.floating]
-) -> NDArray[np.float64]:
+def keyword_scores(features: AnyFloats, failed: Bools, texts: AnyFloats) -> Floats:
     """Return Bias-to-Text's score (k,): the mean of 100·cos over what failed, less that over what
     is right.
 
@@ -236,15 +231,12 @@ def _domino(
                     yield of_class[index].label, described.description
 
 
-def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> NDArray[np.float64]:
+def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> Floats:
     """Return the target's softmax (n, outputs) on the rows of the baseline."""
     parts = []
     for cell in drawer.cells[f"{base.asked.name}/"]:
-        logits = audit.panel.logits(audit.store, cell.cell, audit.target)[cell.indices].astype(
-            np.float64
-        )
-        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-        parts.append(odds / odds.sum(axis=1, keepdims=True))
+        logits = audit.panel.logits(audit.store, cell.cell, audit.target)[cell.indices]
+        parts.append(special.softmax(logits.astype(np.float64), axis=1))
     return np.concatenate(parts)
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from bugs_proof.answering import Panel
 from bugs_proof.pictures import PictureCell, Pictures, PictureStore
+from counterfoil.arrays import Floats32, Ints
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.open_source import open_source
@@ -39,7 +39,7 @@ from counterfoil.progress import report_progress
 from counterfoil.recipe import Recipe, load_recipe, object_caption_for
 from counterfoil.recipe.keep.cells import ACCEPTED, decide_cell
 from counterfoil.recipe.keep.rule import OBJECT, SHIFT, Verdict
-from proof_files import saved
+from proof_files import saved, text_digest
 
 _MEASURED: dict[Path, dict[Measured, ThresholdEntry]] = {}
 
@@ -51,7 +51,7 @@ class DrawnCell:
     shift: str
     label: int
     cell: PictureCell
-    indices: NDArray[np.int64]
+    indices: Ints
     samples: tuple[Sample, ...]
 
 
@@ -94,10 +94,10 @@ class ProofDrawer:
         known = self.store[drawn_cell.cell]
         return Pictures(known.pixels[drawn_cell.indices], known.features[drawn_cell.indices])
 
-    def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
+    def look(self, keys: Sequence[str]) -> Floats32:
         """Return the features (`Features`) with which the screen judged these pictures."""
         report_progress("features", len(keys), len(keys))
-        features_by_key: dict[str, NDArray[np.float32]] = {}
+        features_by_key: dict[str, Floats32] = {}
         for start, drawn in self.cells.items():
             for cell in drawn if any(key.startswith(start) for key in keys) else ():
                 features = self.pictures(cell).features
@@ -110,7 +110,7 @@ class ProofDrawer:
         layer = self.drawer.layer(request, seed)
         # Beside each other, since another run of the proof may ask for other cells in a round of
         # this number.
-        path = folder / f"{hashlib.sha256(layer.encode()).hexdigest()[:12]}.yaml"
+        path = folder / f"{text_digest(layer)[:12]}.yaml"
         saved(path, lambda to: to.write(layer.encode()))
         return load_recipe(path)
 
@@ -155,7 +155,16 @@ class ProofDrawer:
         labels = np.repeat([cell.label for cell in drawn], counts).astype(np.int64)
         shifts = np.repeat([names.index(cell.shift) for cell in drawn], counts).astype(np.int64)
         keys = tuple(sample.key for cell in drawn for sample in cell.samples)
-        images = self._images(request, recipe, drawn, keys, labels, shifts, names)
+        decides = [self.store.folder.name, *(cell.cell.name for cell in drawn), *keys]
+        content = hashlib.sha256("\0".join(decides).encode()).hexdigest()
+
+        def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+            for cell in drawn:
+                pixels = self.store[cell.cell].pixels
+                for sample, index in zip(cell.samples, cell.indices.tolist(), strict=True):
+                    if wanted is None or sample.key in wanted:
+                        yield sample.key, encode_image(Image.fromarray(pixels[index]), recipe)
+
         return DrawnRound(
             asked=request,
             seed=seed,
@@ -166,33 +175,8 @@ class ProofDrawer:
             failed=np.concatenate(failed),
             answers=np.concatenate(answers).astype(np.int64),
             keys=tuple(f"{request.name}/{key}" for key in keys),
-            images=images,
+            images=LabelledImages(request.name, content, keys, labels, shifts, names, read),
         )
-
-    def _images(
-        self,
-        request: RoundAsked,
-        recipe: Recipe,
-        drawn: Sequence[DrawnCell],
-        keys: tuple[str, ...],
-        labels: NDArray[np.int64],
-        shifts: NDArray[np.int64],
-        names: tuple[str, ...],
-    ) -> LabelledImages:
-        content = hashlib.sha256(
-            "\0".join([self.store.folder.name, *(f"{c.cell.name}" for c in drawn), *keys]).encode()
-        )
-
-        def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-            for drawn_cell in drawn:
-                pixels = self.store[drawn_cell.cell].pixels
-                for sample, index in zip(
-                    drawn_cell.samples, drawn_cell.indices.tolist(), strict=True
-                ):
-                    if wanted is None or sample.key in wanted:
-                        yield sample.key, encode_image(Image.fromarray(pixels[index]), recipe)
-
-        return LabelledImages(request.name, content.hexdigest(), keys, labels, shifts, names, read)
 
     def _thresholds(self, recipe: Recipe) -> Thresholds:
         """Return the thresholds of a round; a painting has a caption of its own, which the mined

@@ -16,7 +16,17 @@ from math import ceil, nan, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from bugs_proof.sequential import ALIKE, BASE_RATES, Design, Ints, decided, pair_shares
+from bugs_proof.sequential import (
+    ALIKE,
+    BASE_RATES,
+    Design,
+    Shares,
+    decided,
+    drawn_pairs,
+    outcomes,
+    pair_shares,
+)
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.paired_stats import PairCount, log_e_values, pairs_of_half_width, tango_uppers
 from counterfoil.recipe.schema_mine import BugsSettings
 from counterfoil.stats import false_coverage_level
@@ -24,14 +34,12 @@ from counterfoil.stats import false_coverage_level
 # Most show nothing, two less than the margin, which the test's null does not deny.
 RUN = (-0.05, *(0.0,) * 13, 0.03, 0.04, 0.1, 0.1, 0.15, 0.3)
 DESIGN = Design(hypotheses=len(RUN), most=128)
+_SETTINGS = BugsSettings(captioner="none")
 # Pairs at most, and differences under the margin.
 SMALL = tuple(product((128, 2048), (0.03, 0.04)))
 MISSING = 0.05
 # Of fewer confirmed ones a share says little.
 FEWEST = 50
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,118 +84,97 @@ class EstimatedFamily:
 
 
 def simulated_estimates(
-    design: Design = DESIGN,
     runs: int = 4000,
-    seed: int = 0,
     base_rates: Iterable[float] = BASE_RATES,
-    differences: Sequence[float] = RUN,
     alike: Iterable[float] = ALIKE,
-    settings: BugsSettings | None = None,
 ) -> tuple[list[EstimatedRow], list[EstimatedFamily]]:
     """Return a row for each positive difference, and a family, for each base rate and for how alike
     pairs fail."""
-    chosen = settings or BugsSettings(captioner="none")
     rows = []
     families = []
     for index, (rate, similar) in enumerate(product(base_rates, alike)):
-        estimated = _run(
-            rate, similar, differences, design, runs, np.random.default_rng([seed, index]), chosen
-        )
-        rows += estimated[0]
-        families.append(estimated[1])
+        estimated, family = _run(rate, similar, runs, np.random.default_rng([0, index]))
+        rows += estimated
+        families.append(family)
     return rows, families
 
 
 def _run(
-    base_rate: float,
-    alike: float,
-    differences: Sequence[float],
-    design: Design,
-    runs: int,
-    rng: np.random.Generator,
-    settings: BugsSettings,
+    base_rate: float, alike: float, runs: int, rng: np.random.Generator
 ) -> tuple[list[EstimatedRow], EstimatedFamily]:
-    true = np.asarray(
-        [
-            difference
-            for difference in differences
-            if pair_shares(base_rate, difference, alike) is not None
-        ]
-    )
-    shares = [
-        pair_shares(base_rate, difference, alike) or (0.0, 0.0) for difference in true.tolist()
-    ]
-    counts, log_e, futile = _tested(shares, design, runs, rng)
+    possible = {}
+    for difference in RUN:
+        possible[difference] = pair_shares(base_rate, difference, alike)
+    true = np.asarray([difference for difference in RUN if possible[difference] is not None])
+    shares = [possible[difference] or (0.0, 0.0) for difference in true.tolist()]
+    counts, log_e, futile = _tested(shares, DESIGN, runs, rng)
     failing, rescued, pairs = counts
-    difference = (failing - rescued) / pairs
-    confirmed = _e_bh(log_e, design.alpha) & ~futile & (difference >= design.margin)
+    large = (failing - rescued) / pairs >= DESIGN.margin
+    confirmed = _e_bh(log_e, DESIGN.alpha) & ~futile & large
     needed = np.zeros(confirmed.shape, dtype=np.int64)
     for at in zip(*np.nonzero(confirmed), strict=True):
         count = PairCount(int(pairs[at]), 0, int(failing[at]), int(rescued[at]))
-        needed[at] = min(pairs_of_half_width(count, settings.half_width), settings.estimate_pairs)
+        wanted = pairs_of_half_width(count, _SETTINGS.half_width)
+        needed[at] = min(wanted, _SETTINGS.estimate_pairs)
     fresh = np.zeros((3, *confirmed.shape), dtype=np.int64)
     for at, share in enumerate(shares):
-        drawn = rng.multinomial(needed[:, at], [*share, max(0.0, 1 - sum(share))])
+        drawn = rng.multinomial(needed[:, at], outcomes(share))
         fresh[:, :, at] = drawn[:, 0], drawn[:, 1], needed[:, at]
     of_run = confirmed.sum(axis=1)
     # What the page and the recipe had: widened for being selected, at the share of hypotheses that
     # are.
-    widened = np.asarray(
-        [max(false_coverage_level(int(k), len(true), MISSING), 1 - MISSING) for k in of_run]
-    )
+    widened = [max(false_coverage_level(int(k), len(true), MISSING), 1 - MISSING) for k in of_run]
     together = 1 - MISSING / np.maximum(of_run, 1)
-    by_test, by_fresh = (
-        _covered(counted, true, confirmed, np.broadcast_to(level[:, None], confirmed.shape))
-        for counted, level in ((counts, widened), (fresh, together))
-    )
-    low = _bounds(fresh, confirmed, np.broadcast_to(together[:, None], confirmed.shape))[0]
-    rows = [
-        EstimatedRow(
-            base_rate,
-            alike,
-            difference,
-            int(confirmed[:, columns].sum()),
-            confirmed[:, columns].size,
-            _reported(counts[:, :, columns], difference, confirmed[:, columns]),
-            _reported(fresh[:, :, columns], difference, confirmed[:, columns]),
-            float(needed[:, columns][confirmed[:, columns]].mean())
-            if confirmed[:, columns].any()
-            else nan,
-            float((low[:, columns] < design.margin)[confirmed[:, columns]].mean())
-            if confirmed[:, columns].any()
-            else nan,
+    tested_low, tested_high = _bounds(counts, confirmed, np.asarray(widened)[:, None])
+    low, high = _bounds(fresh, confirmed, together[:, None])
+    rows = []
+    for difference in sorted(set(true[true > 0].tolist())):
+        columns = np.flatnonzero(true == difference)
+        chosen = confirmed[:, columns]
+        rows.append(
+            EstimatedRow(
+                base_rate,
+                alike,
+                difference,
+                int(chosen.sum()),
+                chosen.size,
+                _reported(counts[:, :, columns], difference, chosen),
+                _reported(fresh[:, :, columns], difference, chosen),
+                _mean(needed[:, columns], chosen),
+                _mean(low[:, columns] < DESIGN.margin, chosen),
+            )
         )
-        for difference in sorted(set(true[true > 0].tolist()))
-        for columns in [np.flatnonzero(true == difference)]
-    ]
     some = of_run > 0
+    by_test = (tested_low <= true) & (true <= tested_high) | ~confirmed
+    by_fresh = (low <= true) & (true <= high) | ~confirmed
     family = EstimatedFamily(
         base_rate,
         alike,
         int(some.sum()),
-        float(of_run[some].mean()) if some.any() else nan,
-        float((by_test | ~confirmed).all(axis=1)[some].mean()) if some.any() else nan,
-        float((by_fresh | ~confirmed).all(axis=1)[some].mean()) if some.any() else nan,
+        _mean(of_run, some),
+        _mean(by_test.all(axis=1), some),
+        _mean(by_fresh.all(axis=1), some),
     )
     return rows, family
 
 
+def _mean(values: NDArray, chosen: Bools) -> float:
+    return float(values[chosen].mean()) if chosen.any() else nan
+
+
 def _tested(
-    shares: Sequence[tuple[float, float]], design: Design, runs: int, rng: np.random.Generator
+    shares: Sequence[Shares], design: Design, runs: int, rng: np.random.Generator
 ) -> tuple[Ints, Floats, Bools]:
     """Return (3, runs, hypotheses) failing, rescued, all pairs at each test's end; its log e-value;
     futile or not."""
-    batches = np.diff(design.looks, prepend=0)
     counts = np.zeros((3, runs, len(shares)), dtype=np.int64)
     futile = np.zeros(counts.shape[1:], dtype=np.bool_)
     for at, share in enumerate(shares):
-        of_pair = [*share, max(0.0, 1 - sum(share))]
-        drawn = np.stack(
-            [rng.multinomial(batch, of_pair, runs) for batch in batches], axis=1
-        ).cumsum(axis=1)
+        drawn = drawn_pairs(share, design, runs, rng)
         _, futile[:, at], pairs = decided(drawn[..., 0], drawn[..., 1], design)
         last = np.searchsorted(design.looks, pairs)
-        counts[:, :, at] = drawn[np.arange(runs), last, 0], drawn[np.arange(runs), last, 1], pairs
+        failing, rescued, _ = drawn[np.arange(runs), last].T
+        counts[:, :, at] = failing, rescued, pairs
     return counts, log_e_values(counts[0], counts[0] + counts[1]), futile
 
 
@@ -205,38 +192,28 @@ def _e_bh(log_e: Floats, alpha: float) -> Bools:
 def _bounds(counts: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floats]:
     """Return the intervals of confirmed differences; (-1, 1) for the others."""
     failing, rescued, pairs = counts
+    levels = np.broadcast_to(level, confirmed.shape)
     low = np.full(confirmed.shape, -1.0)
     high = np.full(confirmed.shape, 1.0)
-    for tested_level in np.unique(level[confirmed]).tolist():
-        members = confirmed & (level == tested_level)
-        low[members] = -tango_uppers(
-            rescued[members], failing[members], pairs[members], (1 + tested_level) / 2
-        )
-        high[members] = tango_uppers(
-            failing[members], rescued[members], pairs[members], (1 + tested_level) / 2
-        )
+    for tested_level in np.unique(levels[confirmed]).tolist():
+        members = confirmed & (levels == tested_level)
+        b, c, n = failing[members], rescued[members], pairs[members]
+        low[members] = -tango_uppers(c, b, n, (1 + tested_level) / 2)
+        high[members] = tango_uppers(b, c, n, (1 + tested_level) / 2)
     return low, high
-
-
-def _covered(counts: Ints, true: Floats, confirmed: Bools, level: Floats) -> Bools:
-    low, high = _bounds(counts, confirmed, level)
-    return (low <= true) & (true <= high)
 
 
 def _reported(counts: Ints, true: float, confirmed: Bools) -> Reported:
     if confirmed.sum() < 2:
         return Reported(nan, nan, nan, nan)
     failing, rescued, pairs = counts
-    level = np.full(confirmed.shape, 1 - MISSING)
-    low, high = _bounds(counts, confirmed, level)
-    difference = ((failing - rescued)[confirmed]) / pairs[confirmed]
-    covered = ((low <= true) & (true <= high))[confirmed]
-    error = float(difference.std(ddof=1)) / sqrt(len(difference))
+    low, high = _bounds(counts, confirmed, np.asarray(1 - MISSING))
+    difference = (failing - rescued)[confirmed] / pairs[confirmed]
     return Reported(
         float(difference.mean()) - true,
-        error,
-        float(covered.mean()),
-        float((high - low)[confirmed].mean() / 2),
+        float(difference.std(ddof=1)) / sqrt(len(difference)),
+        _mean((low <= true) & (true <= high), confirmed),
+        _mean(high - low, confirmed) / 2,
     )
 
 
@@ -267,7 +244,7 @@ def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
     return lines
 
 
-def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list[float]]]:
+def small_differences(runs: int) -> list[tuple[float, float, list[float]]]:
     """Return (base rate, alike, shares confirmed) of the differences and the most pairs of `SMALL`,
     in its order."""
     cells = []
@@ -275,15 +252,13 @@ def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list
         confirmed = []
         for most, difference in SMALL:
             design = Design(hypotheses=len(RUN), most=most)
-            rng = np.random.default_rng([seed, index])
+            rng = np.random.default_rng([0, index])
             share = pair_shares(rate, difference, alike) or (0.0, 0.0)
             counts, log_e, futile = _tested([share], design, runs, rng)
             shown = (counts[0] - counts[1]) / counts[2]
             # Alone among hypotheses that show nothing.
-            found_so = (
-                (log_e >= np.log(len(RUN) / design.alpha)) & ~futile & (shown >= design.margin)
-            )
-            confirmed.append(float(found_so.mean()))
+            enough = log_e >= np.log(len(RUN) / design.alpha)
+            confirmed.append(float((enough & ~futile & (shown >= design.margin)).mean()))
         cells.append((rate, alike, confirmed))
     return cells
 

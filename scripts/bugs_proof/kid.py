@@ -7,24 +7,22 @@ are of its class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Shown
+from counterfoil.arrays import Floats32
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.recipe import Recipe
 from counterfoil.store.layout import user_cache
+from proof_files import Facts, Results
 
 _FEWEST = 20
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Return KID and FID of both sets to the source, if a set has at least 20 images."""
     from counterfoil.feature_stats import feature_statistics, frechet_distance, kernel_distance
 
@@ -36,13 +34,11 @@ def measure(proof: Proof) -> dict[str, Any]:
         return {}
     source = _source(audit.recipe, tuple(labels))
     shown = {
-        "failures": [
-            (finding.label, each, True) for finding in findings for each in finding.pictures
-        ],
-        "base": [(finding.label, each, False) for finding in findings for each in finding.beside],
+        "failures": [(finding.label, each) for finding in findings for each in finding.pictures],
+        "base": [(finding.label, each) for finding in findings for each in finding.beside],
     }
     for name, parts in shown.items():
-        features = _features(proof, parts)
+        features = _features(proof, parts, name == "failures")
         if len(features) >= _FEWEST:
             kid = kernel_distance(features, source)
             fid = frechet_distance(feature_statistics(features), feature_statistics(source))
@@ -53,15 +49,14 @@ def measure(proof: Proof) -> dict[str, Any]:
                 "high": kid.high,
                 "fid": fid,
             }
-    return distances | {"source": len(source)}
+    return distances
 
 
-def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.float32]:
-    """Return (n, width) of pictures, each once; of marked parts only the pictures that the target
-    gets wrong."""
+def _features(proof: Proof, parts: list[tuple[int, Shown]], failed_only: bool) -> Floats32:
+    """Return (n, width) of pictures, each once; all, or only those that the target gets wrong."""
     audit = proof.audit
     chosen = {}
-    for label, shown, failed_only in parts:
+    for label, shown in parts:
         failed = audit.panel.failed(audit.store, shown.cell, label, proof.target)
         features = audit.store[shown.cell].features
         for index in shown.indices:
@@ -70,7 +65,7 @@ def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.
     return np.stack(list(chosen.values())) if chosen else np.zeros((0, 1), np.float32)
 
 
-def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
+def _source(recipe: Recipe, labels: tuple[int, ...]) -> Floats32:
     """Return (n, width) of the source's validation images of some classes."""
     images = labelled_split(
         recipe.source, recipe.source.validation_split, recipe.classes, None, units=False
@@ -82,7 +77,7 @@ def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
     return np.asarray(features, np.float32)[np.isin(images.labels, labels)]
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: a line a target; KID in thousandths."""
     lines = [
         "KID in thousandths (95 %), FID behind it, to the source's validation images of the same"

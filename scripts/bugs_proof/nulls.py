@@ -7,33 +7,31 @@ came. What is confirmed is false.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import log
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Run, bits
+from counterfoil.arrays import Bools, Floats
 from counterfoil.paired_stats import log_e_values, tango_uppers
 from counterfoil.sequential_stats import e_bh
-from directions_proof.intervals import SHARE, mean_of
+from directions_proof.intervals import mean_percent
+from proof_files import Facts, Results
 
 REPLICATES = 1000
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Count over exchanged runs how many confirm anything, and how many hypotheses are confirmed in
     all."""
     return exchanged(proof.run("bugs"), proof.audit.mine.fdr, proof.audit.mine.margin)
 
 
-def exchanged(
-    run: Run, alpha: float, margin: float, replicates: int = REPLICATES, seed: int = 0
-) -> dict[str, Any]:
+def exchanged(run: Run, alpha: float, margin: float, replicates: int = REPLICATES) -> Facts:
     """Count the same for one run; every replicate exchanges each pair anew."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     tested = [finding for finding in run.tested if finding.looks]
     threshold = log(max(1, len(tested)) / alpha)
     ends = [
@@ -60,14 +58,14 @@ def exchanged(
 
 
 def _ends(
-    failed: NDArray[np.bool_],
-    base: NDArray[np.bool_],
+    failed: Bools,
+    base: Bools,
     looks: Sequence[tuple[int, float]],
     threshold: float,
     margin: float,
     replicates: int,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[Floats, Bools]:
     """Return (replicates,) the log of the e-value at which an exchanged test ends, and whether it
     ends as futile."""
     worse = rng.random((replicates, len(failed))) < 0.5
@@ -88,10 +86,10 @@ def _ends(
     return log_e[np.arange(replicates), at], futile[np.arange(replicates), at]
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: one line for all targets."""
     rows = [result for result in results.values() if result["tested"]]
-    share = mean_of([row["runs"] / row["replicates"] for row in rows], SHARE).text(percent=True)
+    share = mean_percent([row["runs"] / row["replicates"] for row in rows])
     tested = sum(row["tested"] for row in rows)
     false = sum(row["false"] / row["replicates"] for row in rows)
     alpha = rows[0]["alpha"] if rows else float("nan")

@@ -9,34 +9,33 @@ the attributes that are named.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
-from PIL import Image
 from scipy import special
 
 import results_page
 from bugs_proof.answering import Panel
 from bugs_proof.plan import LAB, RECIPE
-from bugs_proof.truth import Truth
+from bugs_proof.truth import Truth, attributes_read
 from bugs_proof.words import named, renderable
-from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.arrays import Ints
 from counterfoil.mining.methods.bugs.descriptions import Description, pieces_of
 from counterfoil.recipe import load_recipe
 from counterfoil.stats import wilson_interval
 from counterfoil.store.reading import read_rows
 from lab_training.oracle import Oracle
+from proof_files import Facts
+from proof_pictures import pixels_of
 
 # Three classes, as in the paper, of the seven that the recipe draws by name:
 # `random.Random(0).sample`. The other settings make a run of minutes: fewer descriptions a class,
@@ -53,6 +52,7 @@ SHORT = (
 )
 _RENDERS = 60
 _BASE = "base"
+_COUNTED = ("pairs", "both", "failing", "rescued")
 # (class id, index) → (output, whether it fails), by shift.
 RoundAnswers = dict[str, dict[tuple[str, int], tuple[int, bool]]]
 
@@ -88,7 +88,7 @@ def answers_of(folder: Path) -> RoundAnswers:
     return answers
 
 
-def pair_counts(answers: RoundAnswers, name: str) -> NDArray[np.int64]:
+def pair_counts(answers: RoundAnswers, name: str) -> Ints:
     """Return (4,) of the pairs of a shift in a round: all, both fail, only the described fails,
     only the base fails."""
     pairs = [
@@ -97,14 +97,9 @@ def pair_counts(answers: RoundAnswers, name: str) -> NDArray[np.int64]:
         if at in answers[_BASE]
     ]
     described, base = np.array(pairs, dtype=bool).reshape(-1, 2).T
-    return np.array(
-        [
-            len(described),
-            (described & base).sum(),
-            (described & ~base).sum(),
-            (~described & base).sum(),
-        ]
-    )
+    alone = (described & ~base).sum()
+    rescued = (~described & base).sum()
+    return np.array([len(described), (described & base).sum(), alone, rescued])
 
 
 def log_e(failing: int, rescued: int) -> float:
@@ -118,14 +113,14 @@ def log_e(failing: int, rescued: int) -> float:
     ) * math.log(2)
 
 
-def recount(folder: Path) -> list[dict[str, Any]]:
+def recount(folder: Path) -> list[Facts]:
     """Count every hypothesis of a search again from its rounds' answers, and judge all together by
     e-BH.
 
     Return the findings of `findings.json`, each with `tested` and `fresh` counts (4,) and its
     rounds' answers. ValueError where a count, an e-value or a verdict differs from the document's.
     """
-    document = json.loads((folder / "findings.json").read_text(encoding="utf-8"))
+    document = _json(folder / "findings.json")
     answers = {
         drawn["name"]: answers_of(folder / drawn["name"])
         for drawn in document["rounds"]
@@ -148,19 +143,14 @@ def recount(folder: Path) -> list[dict[str, Any]]:
             [look["pairs"], look["log_e"]] for look in test["looks"]
         ])  # fmt: skip
         tested = looks[-1] if len(looks) else np.zeros(4, np.int64)
-        _same(name, tested, [test[key] for key in ("pairs", "both", "failing", "rescued")])
+        _same(name, tested, [test[key] for key in _COUNTED])
         fresh = None
         of_fresh = {}
         if test["fresh"] is not None:
             fresh = pair_counts(answers[test["fresh"]["round"]], name)
-            _same(
-                name, fresh, [test["fresh"][key] for key in ("pairs", "both", "failing", "rescued")]
-            )
-            _same(
-                name,
-                fresh[1] + fresh[[2, 3]],
-                [finding["set"]["failures"], finding["rest"]["failures"]],
-            )
+            _same(name, fresh, [test["fresh"][key] for key in _COUNTED])
+            failures = [finding["set"]["failures"], finding["rest"]["failures"]]
+            _same(name, fresh[1] + fresh[[2, 3]], failures)
             of_fresh = {"fresh_answers": answers[test["fresh"]["round"]]}
         of_test = {"tested": tested, "fresh": fresh, "answers": [answers[at] for at in rounds]}
         counted.append(finding | of_test | of_fresh)
@@ -179,7 +169,7 @@ def recount(folder: Path) -> list[dict[str, Any]]:
     return counted
 
 
-def standing(counted: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def standing(counted: Sequence[Facts]) -> list[Facts]:
     """Return the findings: confirmed ones that no shorter confirmed one replaces."""
     confirmed = {finding["name"] for finding in counted if finding["confirmed"]}
     return [
@@ -196,9 +186,7 @@ def rates(folder: Path) -> Iterator[list[Any]]:
     recipe = load_recipe(RECIPE)
     names = [cls.name for cls in recipe.classes]
     truth = Truth(Panel(LAB, recipe), _mix(folder / "bugs"), folder / "truth", _RENDERS)
-    target = json.loads((folder / "bugs" / "findings.json").read_text(encoding="utf-8"))["target"][
-        "name"
-    ]
+    target = _json(folder / "bugs" / "findings.json")["target"]["name"]
     for finding in standing(recount(folder / "bugs")):
         pairs, both, failing, rescued = finding["fresh"].tolist()
         # The answer that is most frequent in the test, so that the fresh images choose nothing.
@@ -270,7 +258,7 @@ def transferred(folder: Path) -> Iterator[list[Any]]:
     """
     evaluation = folder / "evaluation"
     table = pq.read_table(evaluation / "predictions.parquet").to_pydict()
-    results = json.loads((evaluation / "results.json").read_text(encoding="utf-8"))
+    results = _json(evaluation / "results.json")
     (judged,) = results["transfer"]
     near = set(judged["classes_near_chance"])
     shifts = np.array(table["shift"])
@@ -294,13 +282,8 @@ def transferred(folder: Path) -> Iterator[list[Any]]:
             0.06,
         )
         by_top3 = [f"{float(line[column]):.0f} %" for column in ("rate.top3", "base_rate.top3")]
-        yield [
-            model["name"],
-            model["relation"],
-            f"{failed[rows].mean():.0%}",
-            f"{base:.0%}",
-            *by_top3,
-        ]
+        rates = [f"{failed[rows].mean():.0%}", f"{base:.0%}"]
+        yield [model["name"], model["relation"], *rates, *by_top3]
 
 
 def lines(folder: Path, target: str) -> list[str]:
@@ -346,22 +329,21 @@ def _mix(folder: Path) -> dict[int, list[dict[str, str]]]:
     """Return by label what the oracle reads of each accepted base image of the first round, without
     its class."""
     rows = list(read_rows(folder / "rounds" / "01" / "dataset", ["label", "image"]))
-    pixels = np.stack(
-        [np.asarray(Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB")) for row in rows]
-    )
+    pixels = np.stack([pixels_of(row["image"]["bytes"]) for row in rows])
     seen = Oracle().answers(pixels)
     mix: dict[int, list[dict[str, str]]] = {}
     for index, row in enumerate(rows):
-        attributes = {
-            name: ATTRIBUTES[name][int(seen[name][index])] for name in ATTRIBUTES if name != "class"
-        }
-        mix.setdefault(row["label"], []).append(attributes)
+        mix.setdefault(row["label"], []).append(attributes_read(seen, index))
     return mix
 
 
 def _share(count: int, of: int) -> str:
     low, high = wilson_interval(count, of)
     return f"{100 * count / of:.0f} ({100 * low:.0f} to {100 * high:.0f})"
+
+
+def _json(path: Path) -> Facts:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _csv(path: Path) -> list[dict[str, str]]:

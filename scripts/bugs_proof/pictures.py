@@ -9,17 +9,14 @@ process.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
 
+from counterfoil.arrays import Floats32
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.tokens.class_tokens import ClassTokens, read_class_tokens
 from counterfoil.models.arithmetic import one_thread
@@ -28,9 +25,13 @@ from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.plan.layout import Sample
 from counterfoil.recipe import Recipe
-from proof_files import saved
+from proof_files import Arrays, arrays_of, digest_of, kept_array, save_arrays, text_digest
+from proof_pictures import Pixels, images_of
 
-_NAME = 16
+_NOTHING: Arrays = {
+    "pixels": np.zeros((0, 64, 64, 3), np.uint8),
+    "features": np.zeros((0, 1), np.float32),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,7 @@ class PictureCell:
     @property
     def name(self) -> str:
         """Its file."""
-        return hashlib.sha256(f"{self.prompt}\0{self.class_id}\0{self.seed}".encode()).hexdigest()[
-            :24
-        ]
+        return text_digest(f"{self.prompt}\0{self.class_id}\0{self.seed}")
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,8 @@ class Pictures:
     """n pictures of a cell. pixels: uint8 (n, 64, 64, 3). features: (n, width), unit vectors of the
     recipe's CLIP."""
 
-    pixels: NDArray[np.uint8]
-    features: NDArray[np.float32]
+    pixels: Pixels
+    features: Floats32
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -68,7 +67,7 @@ class PictureStore:
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         self.recipe = recipe
         self.tokens: ClassTokens | None = read_class_tokens(recipe)
-        self.folder = folder / drawing_hash(recipe, self.tokens)[:_NAME]
+        self.folder = folder / drawing_hash(recipe, self.tokens)
         self.drawn = 0
         self._held: dict[PictureCell, Pictures] = {}
 
@@ -81,12 +80,10 @@ class PictureStore:
         What is missing is drawn in full batches, across cells.
         """
         missing = [
-            (cell, sample)
-            for cell, samples in wanted
-            for sample in samples[len(self._known(cell)) :]
+            (cell, sample) for cell, samples in wanted for sample in samples[len(self[cell]) :]
         ]
         size = self._batch
-        done: dict[PictureCell, list[tuple[NDArray[np.uint8], NDArray[np.float32]]]] = {}
+        done: dict[PictureCell, list[tuple[Pixels, Floats32]]] = {}
         for start in range(0, len(missing), size):
             part = missing[start : start + size]
             for (cell, _), picture in zip(
@@ -100,52 +97,33 @@ class PictureStore:
             yield min(start + size, len(missing)), len(missing)
 
     def __getitem__(self, cell: PictureCell) -> Pictures:
-        return self._known(cell)
-
-    def embed_text(self, text: str) -> NDArray[np.float32]:
-        """Return (width,) of a caption, and keep it: the screen asks for the same few again."""
-        path = self.folder / "texts" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.npy"
-        if not path.exists():
-            with one_thread():
-                saved(path, lambda to: np.save(to, self._clip.embed_texts([text])[0]))
-        return np.load(path)
-
-    def _known(self, cell: PictureCell) -> Pictures:
         if cell not in self._held:
-            path = self._path(cell)
-            if path.exists():
-                with np.load(path) as arrays:
-                    self._held[cell] = Pictures(arrays["pixels"], arrays["features"])
-            else:
-                self._held[cell] = Pictures(
-                    np.zeros((0, 64, 64, 3), np.uint8), np.zeros((0, 1), np.float32)
-                )
+            arrays = arrays_of(self._path(cell)) or _NOTHING
+            self._held[cell] = Pictures(arrays["pixels"], arrays["features"])
         return self._held[cell]
 
-    def _keep(
-        self, cell: PictureCell, more: Sequence[tuple[NDArray[np.uint8], NDArray[np.float32]]]
-    ) -> None:
-        known = self._known(cell)
+    def embed_text(self, text: str) -> Floats32:
+        """Return (width,) of a caption, and keep it: the screen asks for the same few again."""
+        path = self.folder / "texts" / f"{text_digest(text)}.npy"
+        with one_thread():
+            return kept_array(path, lambda: self._clip.embed_texts([text])[0])
+
+    def _keep(self, cell: PictureCell, more: Sequence[tuple[Pixels, Floats32]]) -> None:
+        known = self[cell]
         pixels, features = (np.stack(part) for part in zip(*more, strict=True))
         if len(known):
             pixels = np.concatenate([known.pixels, pixels])
             features = np.concatenate([known.features, features])
         self._held[cell] = Pictures(pixels, features)
-        saved(
-            self._path(cell), lambda to: np.savez_compressed(to, pixels=pixels, features=features)
-        )
+        save_arrays(self._path(cell), vars(self._held[cell]), compressed=True)
 
-    def _drawn(
-        self, samples: Sequence[Sample]
-    ) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
+    def _drawn(self, samples: Sequence[Sample]) -> list[tuple[Pixels, Floats32]]:
         with one_thread():
             images = self._renderer.render(samples)
             if any(image is None for image in images):
                 raise RuntimeError("the lab's generator gave no finite numbers")
             pixels = [np.asarray(image, dtype=np.uint8) for image in images]
-            features = self._clip.embed_images(
-                [Image.fromarray(pixel) for pixel in pixels], self._batch
-            )
+            features = self._clip.embed_images(images_of(pixels), self._batch)
         self.drawn += len(samples)
         return list(zip(pixels, features.astype(np.float32), strict=True))
 
@@ -179,4 +157,4 @@ def drawing_hash(recipe: Recipe, tokens: ClassTokens | None) -> str:
         recipe.generator.model_dump(mode="json"),
         None if tokens is None else tokens.hashes(),
     ]
-    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    return digest_of(decides)

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bugs_proof.arms import progress_printed, run_of_arm
 from bugs_proof.audits import Audit
 from bugs_proof.pictures import PictureCell
-from bugs_proof.plan import PANELS, Arm, Asked, Group
+from bugs_proof.plan import ARMS, PANELS, Arm, Asked, Group
 from bugs_proof.runs import Carried, Run
-from bugs_proof.truth import Claims, Truth, truth_of
-from bugs_proof.words import named
+from bugs_proof.truth import Claims, TrueRate, Truth, truth_of
+from bugs_proof.words import named, renderable
+from counterfoil.arrays import Bools
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.methods.bugs.descriptions import Description
 from counterfoil.mining.methods.bugs.trials import BugHypothesis, RoundAsked
@@ -40,10 +38,10 @@ class FreshPairs:
     """
 
     count: PairCount
-    failed: NDArray[np.bool_]
-    shows: NDArray[np.bool_]
-    base_failed: NDArray[np.bool_]
-    base_shows: NDArray[np.bool_]
+    failed: Bools
+    shows: Bools
+    base_failed: Bools
+    base_shows: Bools
 
     @property
     def seen_difference(self) -> float | None:
@@ -60,12 +58,14 @@ class FreshPairs:
 
 @dataclass(frozen=True)
 class Proof:
-    """A target's part of the proof. captioner: of the lab, or a folder that stands for it."""
+    """A target's part of the proof. captioner: of the lab, or a folder that stands for it; arms:
+    those that are compared."""
 
     target: str
     asked: Asked
     kept: Path
     captioner: str
+    arms: Sequence[Arm] = tuple(ARMS)
 
     @cached_property
     def audit(self) -> Audit:
@@ -80,6 +80,12 @@ class Proof:
     @cached_property
     def truth(self) -> Truth:
         return _truth(self.audit.group, self.asked, self.kept)
+
+    def true_rate(self, label: int, claims: Claims) -> TrueRate | None:
+        """Return the true rate of a class with some claims; None if no scene can have them."""
+        if not renderable(claims):
+            return None
+        return self.truth.rate(self.target, label, claims)
 
     def fresh(self, findings: Sequence[Carried]) -> list[FreshPairs]:
         """Return fresh pairs of some findings, in their order; findings of equal words share their
@@ -115,7 +121,7 @@ class Proof:
         return [fresh_pairs[finding.label, finding.description] for finding in findings]
 
 
-def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> NDArray[np.bool_]:
+def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> Bools:
     """Return (n,) in which of a cell's pictures the oracle sees the class and all claims."""
     seen = audit.panel.seen(audit.store, cell)
     agrees = seen["class"] == label

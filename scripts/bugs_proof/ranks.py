@@ -7,24 +7,24 @@ above the margin, in renders of the world. The paper's rule is `product`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from bugs_proof.arms import progress_printed
 from bugs_proof.plan import MARGIN
 from bugs_proof.proof import Proof, captioner_of
-from bugs_proof.words import named, renderable
+from bugs_proof.words import named
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber, Described, FailureCluster
 from counterfoil.mining.methods.bugs.search import search_bugs
-from directions_proof.intervals import share_of
+from directions_proof.intervals import share_percent
+from proof_files import Facts, Results
 
 RANKS = ("contrast", "likelihood", "product")
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Return by rank [right, judged] descriptions, their pieces and true drops, and those that
     `contrast` says too."""
     audit = proof.audit
@@ -37,7 +37,7 @@ def measure(proof: Proof) -> dict[str, Any]:
         return [Described(None, "not described here")] * len(of_failures)
 
     search_bugs(audit.recipe.classes, drawer, drawer.look, collect, run)
-    measured: dict[str, Any] = {"clusters": len(clusters), "ranks": {}}
+    measured: Facts = {"clusters": len(clusters), "ranks": {}}
     first: list[Described] = []
     for rank in RANKS:
         ranked = replace(run, settings=run.settings.model_copy(update={"rank": rank}))
@@ -49,8 +49,9 @@ def measure(proof: Proof) -> dict[str, Any]:
         drops = []
         for cluster, answer in zip(clusters, described, strict=True):
             claims = () if answer.description is None else named(answer.description)
-            if renderable(claims):
-                drops.append(proof.truth.rate(audit.target, cluster.label, claims).drop)
+            rate = proof.true_rate(cluster.label, claims)
+            if rate is not None:
+                drops.append(rate.drop)
         descriptions = [
             answer.description for answer in described if answer.description is not None
         ]
@@ -67,7 +68,7 @@ def measure(proof: Proof) -> dict[str, Any]:
     return measured
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: a line a rank."""
     lines = [
         "Right: of descriptions whose attributes a scene can have, those with a true drop above 5"
@@ -82,7 +83,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         clusters = sum(result["clusters"] for result in results.values())
         described = sum(row["described"] for row in ranked)
         judged = [row for row in ranked if row["right"][1]]
-        right = share_of([tuple(row["right"]) for row in judged]).text(percent=True)
+        right = share_percent([row["right"] for row in judged])
         drop = np.mean([row["drop"] for row in judged])
         lines.append(
             f"| `{rank}` | {clusters} | {described} | {sum(row['same'] for row in ranked)} |"

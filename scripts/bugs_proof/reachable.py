@@ -11,9 +11,7 @@ none of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bugs_proof.plan import SHOWN, WORTH_FINDING
 from bugs_proof.proof import Proof
@@ -21,6 +19,7 @@ from bugs_proof.truth import Claims, cell_text, shown, single_cells
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.methods.bugs.search import class_baseline
+from proof_files import Facts, Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,6 @@ class WorthCell:
     label: int
     claims: Claims
     drop: float
-    error: float
     shown: float
     planted: bool
     left_out: bool
@@ -56,17 +54,8 @@ def worth_finding(proof: Proof) -> list[WorthCell]:
             rate = proof.truth.rate(proof.target, label, claims)
             if rate.drop >= WORTH_FINDING:
                 planted = is_planted(proof.target, label, claims)
-                worth.append(
-                    WorthCell(
-                        label,
-                        claims,
-                        rate.drop,
-                        rate.error,
-                        shown(of_class, claims),
-                        planted,
-                        left_out,
-                    )
-                )
+                share = shown(of_class, claims)
+                worth.append(WorthCell(label, claims, rate.drop, share, planted, left_out))
     return sorted(worth, key=lambda cell: -cell.drop)
 
 
@@ -85,27 +74,12 @@ def is_planted(target: str, label: int, claims: Claims) -> bool:
     return attribute == world.attribute and (value == world.value) == (world.kind == "noisy")
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Return the cells of a target."""
-    return {
-        "cells": [
-            {
-                "words": cell_text(cell.label, cell.claims),
-                "label": cell.label,
-                "claims": [list(claim) for claim in cell.claims],
-                "drop": cell.drop,
-                "error": cell.error,
-                "shown": cell.shown,
-                "reachable": cell.reachable,
-                "planted": cell.planted,
-                "left_out": cell.left_out,
-            }
-            for cell in worth_finding(proof)
-        ]
-    }
+    return {"cells": worth_finding(proof)}
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: a line a target, then the unreachable cells by attribute."""
     lines = [
         f"True drop of {100 * WORTH_FINDING:.0f} points or more; reachable: shown by"
@@ -120,16 +94,16 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     left_out = 0
     for target, result in results.items():
         cells = result["cells"]
-        reachable = [cell for cell in cells if cell["reachable"]]
+        reachable = [cell for cell in cells if cell.reachable]
         without.update(
-            cell["claims"][0][0] for cell in cells if not cell["reachable"] and not cell["left_out"]
+            cell.claims[0][0] for cell in cells if not cell.reachable and not cell.left_out
         )
-        left_out += sum(cell["left_out"] for cell in cells)
+        left_out += sum(cell.left_out for cell in cells)
         text = "; ".join(
-            f"{cell['words']} ({100 * cell['drop']:.0f}, {100 * cell['shown']:.0f} %)"
+            f"{cell_text(cell.label, cell.claims)} ({100 * cell.drop:.0f}, {100 * cell.shown:.0f} %)"
             for cell in reachable[:3]
         )
-        planted = sum(cell["planted"] for cell in cells)
+        planted = sum(cell.planted for cell in cells)
         lines.append(f"| {target} | {len(cells)} | {len(reachable)} | {planted} | {text} |")
     total = sum(without.values())
     if total:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from bugs_proof.audits import Audit
@@ -20,15 +19,15 @@ from bugs_proof.plan import Arm, slug
 from bugs_proof.sequential import Design, Row, Sequential, SimulatedRun, run_of
 from bugs_proof.truth import Claims
 from bugs_proof.words import named
+from counterfoil.arrays import Bools
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
 from counterfoil.mining.methods.bugs.trials import DrawnRound, Trial
-from counterfoil.models.names import folder_sha256, local_folder
+from counterfoil.models.names import folder_sha256
 from counterfoil.paired_stats import PairCount, count_pairs
-from proof_files import PACKAGE, code_of, digest_of, measured
+from proof_files import PACKAGE, code_of, digest_of, measured, sha256_of
 
 # What reports or writes findings changes no number of them.
 _NO_NUMBER = frozenset({"document.py", "mine_bugs.py", "trying.py"})
-_BITS = {True: "1", False: "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def replayed(run: Run, alpha: float) -> SimulatedRun | None:
     return run_of(rows, Design(hypotheses=len(rows), alpha=alpha)) if rows else None
 
 
-def bits(text: str) -> NDArray[np.bool_]:
+def bits(text: str) -> Bools:
     """Return (n,) of a text of zeros and ones."""
     return np.frombuffer(text.encode(), np.uint8) == ord("1")
 
@@ -173,12 +172,10 @@ def kept_run(audit: Audit, arm: Arm, captioner: Path | None, make: Any) -> Run:
 
 
 def _key(audit: Audit, arm: Arm, captioner: Path | None) -> str:
-    target = local_folder(audit.target)
-    assert target is not None
     decides = [
         _code(arm),
         None if captioner is None else folder_sha256(captioner),
-        folder_sha256(target),
+        sha256_of(audit.target),
         audit.store.folder.name,
         audit.mine.model_dump(mode="json"),
         audit.recipe.samples.seed,
@@ -193,8 +190,8 @@ def _code(arm: Arm) -> str:
     return code_of([*(file for file in bugs if file.name not in _NO_NUMBER), *files])
 
 
-def _text(parts: Sequence[NDArray[np.bool_]]) -> str:
-    return "".join(_BITS[bool(bit)] for part in parts for bit in part)
+def _text(parts: Sequence[Bools]) -> str:
+    return "".join("01"[int(bit)] for part in parts for bit in part)
 
 
 def _shown(

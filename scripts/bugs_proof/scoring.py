@@ -8,38 +8,22 @@ Where words tell nothing of the world, no render judges them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from bugs_proof.plan import ARMS, MARGIN, Arm
 from bugs_proof.proof import Proof
 from bugs_proof.reachable import WorthCell, worth_finding
-from bugs_proof.runs import Carried, Run
 from bugs_proof.truth import Claims
-from bugs_proof.words import renderable
-from directions_proof.intervals import rank_correlation, share_of
-
-Results = Mapping[str, Mapping[str, Any]]
+from directions_proof.intervals import percent_of, rank_correlation, share_percent
+from proof_files import Facts, Results
 
 
-def measure_search(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
-    """Count what each arm drew, tested and confirmed, and list the findings' words."""
+def measure_search(proof: Proof) -> Facts:
+    """Return what fails on the base, and the run of each arm."""
     _, base = proof.audit.baseline()
-    measured: dict[str, Any] = {"base": [int(base.failed.sum()), len(base.failed)], "arms": {}}
-    for arm in arms:
-        run = proof.run(arm)
-        measured["arms"][arm] = {
-            "images": run.images,
-            "by_purpose": _by_purpose(run),
-            "tested": len(run.tested),
-            "futile": sum(finding.state == "futile" for finding in run.tested),
-            "findings": [_told(finding) for finding in run.findings],
-            "left_out": dict(run.left_out),
-            "undescribed": run.undescribed,
-        }
-    return measured
+    return {"failed": base.failed, "arms": {arm: proof.run(arm) for arm in proof.arms}}
 
 
 def table_search(results: Results) -> list[str]:
@@ -50,45 +34,27 @@ def table_search(results: Results) -> list[str]:
         "| -- | --: | -- | --: | --: | --: | --: | --: | -- |",
     ]
     for target, result in results.items():
-        failed, images = result["base"]
-        for index, (arm, run) in enumerate(result["arms"].items()):
-            examples = "; ".join(each["words"] for each in run["findings"][:3])
-            head = f"{target} | {_percent(failed / max(1, images))}" if index == 0 else " | "
-            each = 1000 * len(run["findings"]) / max(1, run["images"])
+        failed = result["failed"]
+        head = f"{target} | {percent_of(failed.sum() / max(1, len(failed)))}"
+        for arm, run in result["arms"].items():
+            examples = "; ".join(finding.words for finding in run.findings[:3])
+            futile = sum(trial.state == "futile" for trial in run.tested)
+            each = 1000 * len(run.findings) / max(1, run.images)
             lines.append(
-                f"| {head} | {ARMS[arm]} | {run['images']:,} | {run['tested']} | {run['futile']} |"
-                f" {len(run['findings'])} | {each:.1f} | {examples} |"
+                f"| {head} | {ARMS[arm]} | {run.images:,} | {len(run.tested)} | {futile} |"
+                f" {len(run.findings)} | {each:.1f} | {examples} |"
             )
+            head = " | "
     return lines
 
 
-def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
-    """Count the cells worth finding, and for each arm those that a finding names, and names
-    alone."""
-    every = worth_finding(proof)
-    cells = [cell for cell in every if cell.reachable]
-    measured: dict[str, Any] = {
-        "cells": len(cells),
-        "every": len(every),
-        "planted": sum(cell.planted for cell in cells),
-        "arms": {},
-    }
-    for arm in arms:
-        findings = [(finding.label, finding.claims) for finding in proof.run(arm).findings]
-        named = [_named(cell, findings) for cell in cells]
-        measured["arms"][arm] = {
-            "named": sum(named),
-            "alone": sum((cell.label, cell.claims) in findings for cell in cells),
-            "planted": sum(yes for yes, cell in zip(named, cells, strict=True) if cell.planted),
-            "every": sum(_named(cell, findings) for cell in every),
-        }
-    return measured
-
-
-def _named(cell: WorthCell, findings: Sequence[tuple[int, Claims]]) -> bool:
-    return any(
-        label == cell.label and set(cell.claims) <= set(claims) for label, claims in findings
-    )
+def measure_recall(proof: Proof) -> Facts:
+    """Return the cells worth finding, and what each arm's findings name."""
+    named = {}
+    for arm in proof.arms:
+        findings = proof.run(arm).findings
+        named[arm] = [(finding.label, finding.claims) for finding in findings]
+    return {"cells": worth_finding(proof), "arms": named}
 
 
 def table_recall(results: Results) -> list[str]:
@@ -99,55 +65,61 @@ def table_recall(results: Results) -> list[str]:
         "| -- | --: | --: | --: | --: | -- |",
     ]
     for arm in _arms(results):
-        runs = [
-            (result["arms"][arm], result) for result in results.values() if arm in result["arms"]
-        ]
-        shares = [
-            share_of([(run[what], result["cells"]) for run, result in runs])
-            for what in ("named", "alone")
-        ]
-        cells = [share.text(percent=True) for share in shares]
-        planted = (
-            sum(run["planted"] for run, _ in runs),
-            sum(result["planted"] for _, result in runs),
-        )
-        every = share_of([(run["every"], result["every"]) for run, result in runs]).text(
-            percent=True
-        )
-        each = ", ".join(f"{run['named']} / {result['cells']}" for run, result in runs)
+        counts = [_recalled(result["cells"], result["arms"][arm]) for result in results.values()]
+        named, alone, planted, every = zip(*counts, strict=True)
+        of_planted, among = map(sum, zip(*planted, strict=True))
+        each = ", ".join(f"{count} / {cells}" for count, cells in named)
         lines.append(
-            f"| {ARMS[arm]} | {' | '.join(cells)} | {planted[0]} / {planted[1]} | {every} | {each}"
-            " |"
+            f"| {ARMS[arm]} | {share_percent(named)} | {share_percent(alone)} |"
+            f" {of_planted} / {among} | {share_percent(every)} | {each} |"
         )
     return lines
 
 
-def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
+def _recalled(cells: list[WorthCell], findings: list[tuple[int, Claims]]) -> list[tuple[int, int]]:
+    """Return how many cells there are and are named: of reachable ones, the same named alone, of
+    planted ones, and of all."""
+    reachable = [cell for cell in cells if cell.reachable]
+    alone = sum((cell.label, cell.claims) in findings for cell in reachable)
+    planted = [cell for cell in reachable if cell.planted]
+    return [
+        _named(reachable, findings),
+        (alone, len(reachable)),
+        _named(planted, findings),
+        _named(cells, findings),
+    ]
+
+
+def _named(cells: list[WorthCell], findings: list[tuple[int, Claims]]) -> tuple[int, int]:
+    named = [
+        cell
+        for cell in cells
+        if any(
+            cell.label == label and set(cell.claims) <= set(claims) for label, claims in findings
+        )
+    ]
+    return len(named), len(cells)
+
+
+def measure_precision(proof: Proof) -> Facts:
     """Return both true differences of each finding; None if a truth cannot judge it."""
-    runs = {arm: proof.run(arm).findings for arm in arms}
+    runs = {arm: proof.run(arm).findings for arm in proof.arms}
     fresh = iter(proof.fresh([finding for findings in runs.values() for finding in findings]))
-    measured: dict[str, Any] = {"arms": {}}
+    judged: Facts = {}
     for arm, findings in runs.items():
-        rows = []
+        judged[arm] = []
         for finding in findings:
             drawn = next(fresh)
-            rate = (
-                proof.truth.rate(proof.target, finding.label, finding.claims)
-                if renderable(finding.claims)
-                else None
-            )
-            rows.append(
+            rate = proof.true_rate(finding.label, finding.claims)
+            judged[arm].append(
                 {
-                    **_told(finding),
                     "rendered": None if rate is None else rate.drop,
-                    "rendered_error": None if rate is None else rate.error,
                     "seen": drawn.seen_difference,
                     "agreement": drawn.agreement,
                     "fresh": drawn.count.difference if drawn.count.pairs else None,
                 }
             )
-        measured["arms"][arm] = rows
-    return measured
+    return {"arms": judged}
 
 
 def table_precision(results: Results) -> list[str]:
@@ -163,15 +135,15 @@ def table_precision(results: Results) -> list[str]:
         "| -- | --: | --: | --: | --: | --: |",
     ]
     for arm in _arms(results):
-        rows = [result["arms"][arm] for result in results.values() if arm in result["arms"]]
+        rows = [result["arms"][arm] for result in results.values()]
         cells = [_right(rows, what) for what in ("rendered", "seen", "fresh")]
         agreed = [row["agreement"] for of in rows for row in of if row["agreement"] is not None]
-        shown = _percent(float(np.mean(agreed))) if agreed else "–"
+        shown = percent_of(float(np.mean(agreed))) if agreed else "–"
         lines.append(f"| {ARMS[arm]} | {sum(map(len, rows))} | {' | '.join(cells)} | {shown} |")
     return lines
 
 
-def measure_rates(proof: Proof) -> dict[str, Any]:
+def measure_rates(proof: Proof) -> Facts:
     """Return estimated and true rates of all tested hypotheses that a scene can have; of findings,
     fresh ones too."""
     rows = []
@@ -183,8 +155,8 @@ def measure_rates(proof: Proof) -> dict[str, Any]:
     ]
     for finding in run.tested:
         count = finding.count
-        if count.pairs and renderable(finding.claims):
-            true = proof.truth.rate(proof.target, finding.label, finding.claims)
+        true = proof.true_rate(finding.label, finding.claims) if count.pairs else None
+        if true is not None:
             rows.append([count.rate, count.base_rate, true.rate, true.base, finding.confirmed])
     return {"rows": rows, "fresh": fresh}
 
@@ -223,36 +195,14 @@ def _ratio(rows: Sequence[Sequence[float]], column: int, base: int) -> str:
     return f"{sum(row[column] for row in rows) / below:.2f}" if below else "–"
 
 
-def _told(carried: Carried) -> dict[str, Any]:
-    count = carried.count
-    return {
-        "words": carried.words,
-        "claims": [list(claim) for claim in carried.claims],
-        "pairs": count.pairs,
-        "rate": count.rate,
-        "base": count.base_rate,
-        "log_e": carried.looks[-1][1] if carried.looks else 0.0,
-    }
-
-
-def _by_purpose(run: Run) -> dict[str, int]:
-    images_by_purpose: dict[str, int] = {}
-    for purpose, images in run.rounds:
-        images_by_purpose[purpose] = images_by_purpose.get(purpose, 0) + images
-    return images_by_purpose
-
-
-def _right(rows: Sequence[Sequence[Mapping[str, Any]]], what: str) -> str:
-    known = [[row[what] > MARGIN for row in of if row[what] is not None] for of in rows]
-    return (
-        f"{share_of([(sum(of), len(of)) for of in known]).text(percent=True)} of"
-        f" {sum(map(len, known))}"
-    )
+def _right(rows: Sequence[Sequence[Facts]], what: str) -> str:
+    known = []
+    for of_target in rows:
+        right = [row[what] > MARGIN for row in of_target if row[what] is not None]
+        known.append((sum(right), len(right)))
+    return f"{share_percent(known)} of {sum(among for _, among in known)}"
 
 
 def _arms(results: Results) -> list[Arm]:
-    return [arm for arm in ARMS if any(arm in result["arms"] for result in results.values())]
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    measured = next(iter(results.values()))["arms"]
+    return [arm for arm in ARMS if arm in measured]

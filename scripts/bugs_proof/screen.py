@@ -10,13 +10,10 @@ hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from bugs_proof.arms import progress_printed, random_contexts
@@ -24,16 +21,24 @@ from bugs_proof.audits import Audit
 from bugs_proof.plan import MARGIN
 from bugs_proof.proof import Proof, seen_with
 from bugs_proof.words import named
+from counterfoil.arrays import Floats, Ints
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.mining.methods.bugs.trials import BugHypothesis, RoundAsked
-from directions_proof.intervals import ANY, DIFFERENCE, SHARE, mean_of, share_of
+from directions_proof.intervals import (
+    ANY,
+    mean_of,
+    mean_percent,
+    percent_of,
+    share_percent,
+)
+from proof_files import Facts, Results
 
 WAYS: dict[str, tuple[str, ...]] = {"with": (), "without": ("screen.object_threshold=-1",)}
 CONTEXTS = 24
 CANDIDATES = 32
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Return by way, for each context and then its base, [images, of these failed, of these of the
     class]; and both true rates.
     """
@@ -41,7 +46,7 @@ def measure(proof: Proof) -> dict[str, Any]:
     chosen = {f"context_{index:02d}": each for index, each in enumerate(islice(likely, CONTEXTS))}
     cells = {name: BugHypothesis(name, *each) for name, each in chosen.items()}
     labels = tuple(sorted({label for label, _ in chosen.values()}))
-    measured: dict[str, Any] = {}
+    measured: Facts = {}
     for way, overrides in WAYS.items():
         audit = Audit(
             proof.target,
@@ -70,7 +75,7 @@ def measure(proof: Proof) -> dict[str, Any]:
     return measured | {"true": [[rate.rate, rate.base] for rate in true]}
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: what is kept and what fails with the screen, without it and in truth; means
     over classifiers."""
     lines = [
@@ -94,27 +99,21 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
             for result in results.values()
         ]
         # All classifiers see the same images.
-        images = (
-            f"{measured[0][what]:.0%}".replace("%", " %") for what in ("kept", "of the class")
-        )
-        rates = (
-            mean_of([each[what] for each in measured], SHARE).text(percent=True)
-            for what in ("base", "context")
-        )
-        points = (
-            mean_of([each[what] for each in measured], DIFFERENCE).points()
-            for what in ("difference", "error")
-        )
-        right = share_of([each["right"] for each in measured]).text(percent=True)
+        images = [percent_of(measured[0][what]) for what in ("kept", "of the class")]
+        rates = [mean_percent([each[what] for each in measured]) for what in ("base", "context")]
+        points = [
+            mean_of([each[what] for each in measured]).points() for what in ("difference", "error")
+        ]
+        right = share_percent([each["right"] for each in measured])
         order = mean_of([each["order"] for each in measured], ANY).text()
         lines.append(f"| {way} | {' | '.join([*images, *rates, *points, right, order])} |")
     true = [np.mean(result["true"], axis=0) for result in results.values()]
-    rates = (mean_of([each[index] for each in true], SHARE).text(percent=True) for index in (1, 0))
-    difference = mean_of([each[0] - each[1] for each in true], DIFFERENCE).points()
+    rates = [mean_percent([each[index] for each in true]) for index in (1, 0)]
+    difference = mean_of([each[0] - each[1] for each in true]).points()
     return [*lines, f"| renders |  | 100 % | {' | '.join([*rates, difference])} |  |  |  |"]
 
 
-def of_target(counts: NDArray[np.int64], true: NDArray[np.float64]) -> dict[str, Any]:
+def of_target(counts: Ints, true: Floats) -> Facts:
     """Return a target's numbers over the contexts of which an image is kept; counts: (contexts, 2,
     3)."""
     kept, _, of_class = counts[:, 0].sum(axis=0)

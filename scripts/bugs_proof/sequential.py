@@ -17,17 +17,18 @@ at 0 independently, at 1 the base never fails where the description is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.paired_stats import log_e_values, tango_uppers
 
-Ints = NDArray[np.int64]
+Shares = tuple[float, float]
+"""Of all pairs: failing, rescued."""
 
 BASE_RATES = (0.05, 0.1, 0.2, 0.4)
 DIFFERENCES = (-0.05, 0.0, 0.05, 0.1, 0.15, 0.3)
@@ -65,6 +66,9 @@ class Design:
         return np.append(earlier[earlier < self.most], self.most)
 
 
+_USUAL = Design()
+
+
 @dataclass(frozen=True, slots=True)
 class Sequential:
     """What became of simulated tests: shares of the runs, and pairs that a run drew."""
@@ -87,6 +91,10 @@ class Row:
     sequential: Sequential
     fixed: int | None
 
+    @property
+    def pairs(self) -> float:
+        return self.sequential.pairs
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
@@ -100,7 +108,7 @@ class SimulatedRun:
     fixed: int | None
 
 
-def pair_shares(base_rate: float, difference: float, alike: float) -> tuple[float, float] | None:
+def pair_shares(base_rate: float, difference: float, alike: float) -> Shares | None:
     """Return the (failing, rescued) shares of all pairs; None if no pairs can have these rates."""
     rate = base_rate + difference
     if not 0 <= rate <= 1:
@@ -112,9 +120,7 @@ def pair_shares(base_rate: float, difference: float, alike: float) -> tuple[floa
     return rescued + difference, rescued
 
 
-def decided(
-    failing: Ints, rescued: Ints, design: Design
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Ints]:
+def decided(failing: Ints, rescued: Ints, design: Design) -> tuple[Bools, Bools, Ints]:
     """Return by run (runs,) whether counts at each look (runs, looks) confirm it, whether it is
     futile, and its pairs.
 
@@ -144,16 +150,21 @@ def _distinct(counts: Ints, base: int) -> tuple[Ints, Ints]:
     return counts[first].T, which.ravel()
 
 
-def simulate(
-    shares: tuple[float, float], design: Design, runs: int, seed: Sequence[int]
-) -> Sequential:
-    """Run `runs` tests whose pairs fall with these (failing, rescued) shares."""
+def outcomes(shares: Shares) -> list[float]:
+    """Return the chances of a pair: failing, rescued, and alike."""
+    return [*shares, max(0.0, 1 - sum(shares))]
+
+
+def drawn_pairs(shares: Shares, design: Design, runs: int, rng: np.random.Generator) -> Ints:
+    """Draw `runs` tests: (runs, looks, 3) pairs by outcome at each look."""
     batches = np.diff(design.looks, prepend=0)
-    of_pair = [*shares, max(0.0, 1 - sum(shares))]
-    rng = np.random.default_rng(list(seed))
-    drawn = np.stack([rng.multinomial(batch, of_pair, runs) for batch in batches], axis=1).cumsum(
-        axis=1
-    )
+    drawn = [rng.multinomial(batch, outcomes(shares), runs) for batch in batches]
+    return np.stack(drawn, axis=1).cumsum(axis=1)
+
+
+def simulate(shares: Shares, design: Design, runs: int, seed: Sequence[int]) -> Sequential:
+    """Run `runs` tests whose pairs fall with these (failing, rescued) shares."""
+    drawn = drawn_pairs(shares, design, runs, np.random.default_rng(list(seed)))
     confirmed, futile, pairs = decided(drawn[..., 0], drawn[..., 1], design)
     return Sequential(
         float(confirmed.mean()),
@@ -163,7 +174,7 @@ def simulate(
     )
 
 
-def fixed_power(pairs: int, shares: tuple[float, float], level: float) -> float:
+def fixed_power(pairs: int, shares: Shares, level: float) -> float:
     """Return an exact one-sided McNemar test's power for this many pairs, over all counts of pairs
     that disagree."""
     failing, rescued = shares
@@ -180,9 +191,7 @@ def fixed_power(pairs: int, shares: tuple[float, float], level: float) -> float:
     return float(np.sum(stats.binom.pmf(counts, pairs, disagree) * of_counts))
 
 
-def fixed_pairs(
-    power: float, hypotheses: Sequence[tuple[float, float]], level: float
-) -> int | None:
+def fixed_pairs(power: float, hypotheses: Sequence[Shares], level: float) -> int | None:
     """Return the fewest pairs with which McNemar's mean power over the hypotheses is `power`; None
     above `MOST_FIXED`.
 
@@ -228,7 +237,7 @@ def simulated_row(
 
 
 def simulated_rows(
-    design: Design | None = None,
+    design: Design = _USUAL,
     runs: int = 4000,
     seed: int = 0,
     base_rates: Iterable[float] = BASE_RATES,
@@ -236,57 +245,38 @@ def simulated_rows(
     alike: Iterable[float] = ALIKE,
 ) -> list[Row]:
     """Return a row for each point of the grid that pairs can have."""
+    points = product(base_rates, alike, differences)
     rows = (
-        simulated_row(*point, design or Design(), runs, seed)
-        for point in grid(base_rates, alike, differences)
+        simulated_row(rate, difference, similar, design, runs, seed)
+        for rate, similar, difference in points
     )
     return [row for row in rows if row is not None]
 
 
-def grid(
-    base_rates: Iterable[float], alike: Iterable[float], differences: Iterable[float]
-) -> Iterator[tuple[float, float, float]]:
-    """Yield (base rate, difference, alike), differences innermost."""
-    return (
-        (rate, difference, similar)
-        for rate, similar, difference in product(base_rates, alike, differences)
-    )
-
-
 def run_of(rows: Sequence[Row], design: Design) -> SimulatedRun:
     """Return a run whose hypotheses are these rows, of one base and equally alike."""
-    pairs = [row.sequential.pairs for row in rows]
+    pairs = [row.pairs for row in rows]
     confirmed = float(np.mean([row.sequential.confirmed for row in rows]))
     # Rounding may leave a share of nothing a little below it.
-    shares = [
-        (
-            max(0.0, row.discordant + row.difference) / 2,
-            max(0.0, row.discordant - row.difference) / 2,
-        )
-        for row in rows
-    ]
+    shares = []
+    for row in rows:
+        failing = max(0.0, row.discordant + row.difference) / 2
+        rescued = max(0.0, row.discordant - row.difference) / 2
+        shares.append((failing, rescued))
     fixed = fixed_pairs(confirmed, shares, design.level)
     return SimulatedRun(rows[0].base_rate, rows[0].alike, confirmed, float(np.mean(pairs)), fixed)
 
 
-def simulated_runs(
-    design: Design | None = None,
-    runs: int = 4000,
-    seed: int = 0,
-    base_rates: Iterable[float] = BASE_RATES,
-    differences: Sequence[float] = RUN,
-    alike: Iterable[float] = ALIKE,
-) -> list[SimulatedRun]:
-    """Return a run of hypotheses with these differences for each base rate, and for how alike pairs
-    fail."""
-    design = design or Design()
+def simulated_runs(design: Design, runs: int) -> list[SimulatedRun]:
+    """Return a run of hypotheses with the differences of `RUN` for each base rate, and for how
+    alike pairs fail."""
     simulated = []
-    for rate, similar in product(base_rates, alike):
+    for rate, similar in product(BASE_RATES, ALIKE):
         of_difference = {
-            difference: simulated_row(rate, difference, similar, design, runs, seed)
-            for difference in sorted(set(differences))
+            difference: simulated_row(rate, difference, similar, design, runs, 0)
+            for difference in set(RUN)
         }
-        rows = [row for difference in differences if (row := of_difference[difference]) is not None]
+        rows = [row for difference in RUN if (row := of_difference[difference]) is not None]
         simulated.append(run_of(rows, design))
     return simulated
 
@@ -294,15 +284,10 @@ def simulated_runs(
 def saved(rows: Sequence[Row] | Sequence[SimulatedRun]) -> float:
     """Return the sequential test's pairs as a share of McNemar's, over all with a fixed number; NaN
     without any."""
-    pairs = [
-        (row.sequential.pairs if isinstance(row, Row) else row.pairs, row.fixed) for row in rows
-    ]
-    known = [(drawn, fixed) for drawn, fixed in pairs if fixed is not None]
-    return (
-        sum(drawn for drawn, _ in known) / sum(fixed for _, fixed in known)
-        if known
-        else float("nan")
-    )
+    known = [(row.pairs, row.fixed) for row in rows if row.fixed is not None]
+    if not known:
+        return float("nan")
+    return sum(drawn for drawn, _ in known) / sum(fixed for _, fixed in known)
 
 
 def table_of_rows(rows: Sequence[Row]) -> list[str]:

@@ -8,58 +8,50 @@ Wiles 2022, Figure 4: 78 % of another initialisation of the same architecture, 3
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Carried, Shown
 from bugs_proof.truth import BASE
 from bugs_proof.words import renderable
+from counterfoil.arrays import Bools
 from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family
 from counterfoil.models.classifiers import describe_classifier
-from directions_proof.intervals import share_of
+from directions_proof.intervals import share_percent
+from proof_files import Facts, Results
+
+Counts = dict[str, tuple[int, int]]
 
 
-def measure(proof: Proof) -> dict[str, Any]:
+def measure(proof: Proof) -> Facts:
     """Return by other classifier [its failures, the target's failures], and [failures, images] of
     its own base."""
-    panel = proof.audit.panel
-    target = proof.target
     findings = proof.run("bugs").findings
     others = {
         name: {
-            "family": architecture_family(describe_classifier(name).architecture, name),
+            "family": _family(name),
             "drawn": _drawn(proof, name, findings),
+            "rendered": _rendered(proof, name, findings),
         }
-        | {"rendered": _rendered(proof, name, findings)}
-        for name in panel.names
-        if name != target
+        for name in proof.audit.panel.names
+        if name != proof.target
     }
-    return {
-        "family": architecture_family(describe_classifier(target).architecture, target),
-        "others": others,
-    }
+    return {"family": _family(proof.target), "others": others}
 
 
-def _drawn(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
-    failed = [
-        _of(proof, proof.target, finding.label, shown)
-        for finding in findings
-        for shown in finding.pictures
-    ]
-    other = [
-        _of(proof, name, finding.label, shown) for finding in findings for shown in finding.pictures
-    ]
-    base = [
-        _of(proof, name, finding.label, shown) for finding in findings for shown in finding.beside
-    ]
-    return _counts(failed, other, base)
+def _family(name: str) -> str | None:
+    return architecture_family(describe_classifier(name).architecture, name)
 
 
-def _rendered(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
+def _drawn(proof: Proof, name: str, findings: tuple[Carried, ...]) -> Counts:
+    pictures = [(finding.label, shown) for finding in findings for shown in finding.pictures]
+    beside = [(finding.label, shown) for finding in findings for shown in finding.beside]
+    return _counts(
+        [_of(proof, proof.target, *shown) for shown in pictures],
+        [_of(proof, name, *shown) for shown in pictures],
+        [_of(proof, name, *shown) for shown in beside],
+    )
+
+
+def _rendered(proof: Proof, name: str, findings: tuple[Carried, ...]) -> Counts:
     cells = dict.fromkeys(
         (finding.label, finding.claims) for finding in findings if renderable(finding.claims)
     )
@@ -70,25 +62,19 @@ def _rendered(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[st
     )
 
 
-def _counts(
-    failed: list[NDArray], other: list[NDArray], base: list[NDArray]
-) -> dict[str, list[int]]:
+def _counts(failed: list[Bools], other: list[Bools], base: list[Bools]) -> Counts:
     too = sum(int((first & second).sum()) for first, second in zip(failed, other, strict=True))
-    return {
-        "too": [too, sum(int(failures.sum()) for failures in failed)],
-        "base": [
-            sum(int(failures.sum()) for failures in base),
-            sum(len(failures) for failures in base),
-        ],
-    }
+    failures = sum(int(each.sum()) for each in failed)
+    base_failures = sum(int(each.sum()) for each in base)
+    return {"too": (too, failures), "base": (base_failures, sum(map(len, base)))}
 
 
-def _of(proof: Proof, name: str, label: int, shown: Shown) -> NDArray[np.bool_]:
+def _of(proof: Proof, name: str, label: int, shown: Shown) -> Bools:
     audit = proof.audit
     return audit.panel.failed(audit.store, shown.cell, label, name)[list(shown.indices)]
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: same family and others, on both kinds of images."""
     lines = [
         "Share of the target's failures that another classifier fails on too; intervals over pairs"
@@ -106,7 +92,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 if (other["family"] == result["family"]) == same and other[what]["too"][1]
             ]
             if pairs:
-                too = share_of([tuple(pair["too"]) for pair in pairs]).text(percent=True)
-                base = share_of([tuple(pair["base"]) for pair in pairs]).text(percent=True)
+                too = share_percent([pair["too"] for pair in pairs])
+                base = share_percent([pair["base"] for pair in pairs])
                 lines.append(f"| {called} | {kin} | {len(pairs)} | {too} | {base} |")
     return lines

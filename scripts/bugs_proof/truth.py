@@ -15,16 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bugs_proof.answering import Panel
 from bugs_proof.audits import Audit
+from counterfoil.arrays import Bools, Ints
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
 from counterfoil.lab.world import Scene, load_garments, render
-from proof_files import saved
+from proof_files import PACKAGE, Facts, Values, arrays_of, save_arrays
 
 Claims = tuple[tuple[str, str], ...]
 """(attribute, value), sorted: what a cell sets. None is the base."""
@@ -44,7 +43,6 @@ class TrueRate:
     scenes: int
     rate: float
     base: float
-    error: float
 
     @property
     def drop(self) -> float:
@@ -56,20 +54,18 @@ class Truth:
     """The truth of a panel. mix: by label, attributes of base images. count: scenes a cell."""
 
     panel: Panel
-    mix: Mapping[int, Sequence[Mapping[str, str]]]
+    mix: Mapping[int, Sequence[Values]]
     folder: Path
     count: int
-    _failed: dict[tuple[int, Claims], dict[str, NDArray[np.bool_]]] = field(default_factory=dict)
+    _failed: dict[tuple[int, Claims], dict[str, Bools]] = field(default_factory=dict)
 
     def rate(self, target: str, label: int, claims: Claims) -> TrueRate:
         """Return the true rate of a class with some claims; the base has no claims."""
         claimed = self.failed(label, claims)[target]
         base = self.failed(label, BASE)[target]
-        more = claimed.astype(float) - base
-        error = float(more.std(ddof=1) / np.sqrt(len(more)))
-        return TrueRate(len(claimed), float(claimed.mean()), float(base.mean()), error)
+        return TrueRate(len(claimed), float(claimed.mean()), float(base.mean()))
 
-    def failed(self, label: int, claims: Claims) -> dict[str, NDArray[np.bool_]]:
+    def failed(self, label: int, claims: Claims) -> dict[str, Bools]:
         """Return name → (count,) which scenes each classifier gets wrong."""
         key = (label, claims)
         if key not in self._failed:
@@ -94,16 +90,13 @@ class Truth:
             )
         return scenes
 
-    def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, NDArray[np.bool_]]:
+    def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, Bools]:
         path = self.folder / self._hash / f"{label}-{_file(claims)}-{start}.npz"
-        held: dict[str, Any] = {}
-        if path.exists():
-            with np.load(path) as arrays:
-                held = {name: arrays[name] for name in arrays.files}
+        held = arrays_of(path)
         keys = dict(zip(self.panel.names, self.panel.weights, strict=True))
         missing = [name for name, key in keys.items() if key not in held]
         if missing:
-            changes: dict[str, Any] = dict(claims)
+            changes: Facts = dict(claims)
             scenes = [
                 replace(scene, **changes) for scene in self.scenes(label, start, start + CHUNK)
             ]
@@ -112,7 +105,7 @@ class Truth:
                 keys[name]: failed
                 for name, failed in self.panel.failed_pixels(pixels, label, missing).items()
             }
-            saved(path, lambda to: np.savez(to, **held))
+            save_arrays(path, held)
         return {name: held[key] for name, key in keys.items()}
 
     @cached_property
@@ -120,9 +113,8 @@ class Truth:
         digest = hashlib.sha256(
             json.dumps({str(label): of_class for label, of_class in self.mix.items()}).encode()
         )
-        lab = Path(__file__).parents[2] / "builders" / "counterfoil" / "lab"
         for name in _WORLD:
-            digest.update((lab / name).read_bytes())
+            digest.update((PACKAGE / "lab" / name).read_bytes())
         return digest.hexdigest()[:12]
 
 
@@ -138,15 +130,17 @@ def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
     mix: dict[int, list[dict[str, str]]] = {}
     for cell in drawer.cells[f"{base.asked.name}/"]:
         seen = audit.panel.seen(audit.store, cell.cell)
-        mix[cell.label] = [
-            {
-                name: ATTRIBUTES[name][int(seen[name][index])]
-                for name in ATTRIBUTES
-                if name != "class"
-            }
-            for index in cell.indices.tolist()
-        ]
+        mix[cell.label] = [attributes_read(seen, index) for index in cell.indices.tolist()]
     return {label: of_class for label, of_class in mix.items() if of_class}
+
+
+def attributes_read(seen: Mapping[str, Ints], index: int) -> dict[str, str]:
+    """Return what the oracle reads of one image, without its class."""
+    return {
+        name: values[int(seen[name][index])]
+        for name, values in ATTRIBUTES.items()
+        if name != "class"
+    }
 
 
 def single_cells() -> Iterator[Claims]:
@@ -157,7 +151,7 @@ def single_cells() -> Iterator[Claims]:
                 yield ((attribute, value),)
 
 
-def shown(of_class: Sequence[Mapping[str, str]], claims: Claims) -> float:
+def shown(of_class: Sequence[Values], claims: Claims) -> float:
     """Return the share of a class's base images that have the claims; 0 without images."""
     return sum(set(claims) <= set(attributes.items()) for attributes in of_class) / max(
         1, len(of_class)

@@ -6,34 +6,14 @@ from __future__ import annotations
 import re
 
 from bugs_proof.truth import Claims
-from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, COLOURS, PATTERNS
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
 from lab_training.captions import caption_of, tellable
 
-# Value → the word that names it, in any phrase. `wall` comes last: a brick wall is not a plain
-# wall.
-_WORDS: tuple[tuple[str, str, str], ...] = (
-    *(("colour", colour, colour) for colour in COLOURS),
-    *(("pattern", pattern, pattern) for pattern in PATTERNS),
-    ("background", "brick", "brick"),
-    ("background", "wood", "wooden|wood"),
-    *(
-        ("background", value, value)
-        for value in ("grass", "beach", "forest", "water", "road", "rocks", "snow")
-    ),
-    ("background", "wall", "(?<!brick )wall"),
-    ("weather", "rain", "rain"),
-    ("weather", "fog", "fog"),
-    ("light", "sunlight", "sunlight"),
-    ("light", "dusk", "dusk"),
-    ("light", "night", "night"),
-    ("light", "studio", "studio"),
-    ("companion", "person", "person"),
-    ("companion", "flower", "flower"),
-    ("style", "oil", "oil"),
-    ("style", "sketch", "sketch"),
-    ("style", "embroidery", "embroidery"),
-)
+# Value → the words that name it in any phrase, where it is not its own name: a brick wall is not a
+# plain wall.
+_WORDS = {"wood": "wooden|wood", "wall": "(?<!brick )wall"}
+_UNSAID = ("clear", "day", "none", "photo")
 _BLACK_AND_WHITE = re.compile(r"\bblack and white\b")
 _PLAIN = {"pattern": "plain", "weather": "clear", "light": "day", "companion": "none"}
 # "a photo of a …", as `lab.captions` writes it.
@@ -49,8 +29,11 @@ def named(description: Description) -> Claims:
     text = _BLACK_AND_WHITE.sub(" ", " ".join(piece.words for piece in description.pieces).lower())
     claims = {
         (attribute, value)
-        for attribute, value, word in _WORDS
-        if re.search(rf"\b(?:{word})\b", text)
+        for attribute, values in ATTRIBUTES.items()
+        for value in values
+        if attribute != "class"
+        and value not in _UNSAID
+        and re.search(rf"\b(?:{_WORDS.get(value, value)})\b", text)
     }
     return tuple(sorted(claims))
 

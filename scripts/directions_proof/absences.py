@@ -11,20 +11,23 @@ those far from a caption on rows outside of the class's hard sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import product
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
 from counterfoil.mining.hypotheses import Role
 from directions_proof.captions import captions_of, claims_of
-from directions_proof.honesty import MINE, Outcome, by_class, kept_cells, mined_rows
+from directions_proof.honesty import MINE, ROLES, by_class, kept_cells, mined_rows
 from directions_proof.worlds import AuditedWorld, Rows
+from proof_files import Facts, Results, Values
 
 Cause = Literal["with", "without"]
+CAUSES: tuple[Cause, ...] = ("with", "without")
 RUNS = 5
 GAPS = (0.2, 0.3)
 USUAL = 0.05
@@ -41,14 +44,14 @@ class Planted:
     cause: Cause
     gap: float
 
-    def rate(self, attributes: Mapping[str, str]) -> float:
+    def rate(self, attributes: Values) -> float:
         """Return how often a scene with these attributes fails."""
         return USUAL + self.gap * (
             (attributes[self.attribute] == self.value) == (self.cause == "with")
         )
 
     def difference(
-        self, scenes: Sequence[Mapping[str, str]], claims: Mapping[str, str], role: Role
+        self, scenes: Sequence[Values], claims: Values, role: Role
     ) -> dict[str, float] | None:
         """Return how much more often scenes fail with (`hard`) or without what is claimed; None if
         none differs."""
@@ -63,12 +66,12 @@ class Planted:
         return {"value": float(np.mean(more)) * (1 if role == "hard" else -1)}
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return every hypothesis of every run beside the truth of its words."""
     rows, scenes = _rows(audited)
     captions = captions_of(audited)
-    tested: list[dict[str, Any]] = []
-    for run, gap, cause in _asked():
+    tested: list[Facts] = []
+    for run, gap, cause in product(range(RUNS), GAPS, CAUSES):
         rng = np.random.default_rng(
             [audited.world.seed, run, round(100 * gap), int(cause == "with")]
         )
@@ -94,31 +97,17 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
                     "gap": gap,
                     "cause": cause,
                     "attribute": words,
-                    **outcome_facts(outcome, audited),
+                    "class": audited.world.class_names[label],
+                    "words": outcome.hypothesis.words,
+                    "role": outcome.hypothesis.role,
+                    "before": outcome.before.confirmed,
+                    "after": outcome.after.confirmed,
                 }
             )
     return {"tested": tested, "classes": len(audited.classes)}
 
 
-def outcome_facts(outcome: Outcome, audited: AuditedWorld) -> dict[str, Any]:
-    """Return a hypothesis and what became of it, before and after."""
-    return {
-        "class": audited.world.class_names[outcome.hypothesis.labels[0]],
-        "words": outcome.hypothesis.words,
-        "role": outcome.hypothesis.role,
-        "before": outcome.before.confirmed,
-        "after": outcome.after.confirmed,
-    }
-
-
-def _asked() -> Iterator[tuple[int, float, Cause]]:
-    for run in range(RUNS):
-        for gap in GAPS:
-            yield run, gap, "with"
-            yield run, gap, "without"
-
-
-def _rows(audited: AuditedWorld) -> tuple[Rows, list[Mapping[str, str]]]:
+def _rows(audited: AuditedWorld) -> tuple[Rows, list[Values]]:
     """Return the validation split with its features, where nothing fails yet, and its scenes'
     attributes."""
     features, labels, units = audited.seen("validation")
@@ -137,8 +126,8 @@ def _rows(audited: AuditedWorld) -> tuple[Rows, list[Mapping[str, str]]]:
 
 
 def _planted(
-    scenes: Sequence[Mapping[str, str]],
-    of_class: NDArray[np.bool_],
+    scenes: Sequence[Values],
+    of_class: Bools,
     cause: Cause,
     gap: float,
     rng: np.random.Generator,
@@ -157,7 +146,7 @@ def _planted(
     return Planted(*frequent[int(rng.integers(len(frequent)))], cause, gap)
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: false and true findings kept, by cause and role, and of those far from
     captions by class."""
     tested = [
@@ -177,9 +166,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| fails | points | role | tested | false before | true before | false after | true after |",
         "| -- | --: | -- | --: | --: | --: | --: | --: |",
     ]
-    for cause, gap, role in (
-        (a, b, c) for a in ("with", "without") for b in GAPS for c in ("hard", "far_from")
-    ):
+    for cause, gap, role in product(CAUSES, GAPS, ROLES):
         hypotheses = [
             hypothesis
             for hypothesis in tested

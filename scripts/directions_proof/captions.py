@@ -8,26 +8,28 @@ how often chance would pick one stands beside it. Both ways to score a caption a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.captions import CaptionGrammar, gather_captions
 from counterfoil.mining.hypotheses import CandidateCaptions
 from counterfoil.mining.methods.directions import caption_scores
-from counterfoil.mining.methods.svm import Direction, fit_direction
-from directions_proof.intervals import SHARE, mean_of
+from counterfoil.mining.methods.svm import Direction
+from directions_proof.intervals import SHARE, mean_of, mean_percent, percent_of
 from directions_proof.plan import SIDE, kind_of
 from directions_proof.ranking import WORTH_FINDING, gap_of
 from directions_proof.worlds import AuditedWorld, clip
 from lab_training.captions import caption_of
+from proof_files import Facts, Results, Values
 
-HOW: tuple[Literal["difference", "shifted"], ...] = ("difference", "shifted")
+How = Literal["difference", "shifted"]
+HOW: tuple[How, ...] = ("difference", "shifted")
 _MOST_TOLD = 3
 
 
@@ -35,7 +37,7 @@ GRAMMAR = "wardrobe"
 
 
 @cache
-def vector_of(text: str) -> NDArray[np.float32]:
+def vector_of(text: str) -> Floats32:
     """Return the (width,) vector of a text by the lab's CLIP."""
     return clip().embed_texts([text])[0]
 
@@ -55,6 +57,23 @@ def captions_of(audited: AuditedWorld) -> CandidateCaptions:
     )
     return CandidateCaptions(
         texts, np.stack([vector_of(text) for text in texts]), references, candidates
+    )
+
+
+def scores_of(
+    audited: AuditedWorld,
+    captions: CandidateCaptions,
+    direction: Direction,
+    label: int,
+    how: How = "difference",
+) -> Floats:
+    """Return (m,) the scores of a class's candidate captions along a direction."""
+    return caption_scores(
+        direction,
+        captions.vectors[captions.references[label]],
+        captions.vectors[captions.candidates[label]],
+        *audited.whitening,
+        how,
     )
 
 
@@ -94,7 +113,7 @@ def _phrases() -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str]:
+def claims_of(world: PlantedWorld, label: int, caption: str) -> Values:
     """Return attribute → value of what a caption claims of a picture of a class; `class` where it
     names the subtype."""
     claims = {attribute: value for attribute, value, words in _phrases() if says(caption, words)}
@@ -103,9 +122,7 @@ def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str
     return claims | ({"class": named[0]} if len(subtypes) > 1 and named else {})
 
 
-def holding(
-    world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Mapping[str, str]
-) -> NDArray[np.bool_]:
+def holding(world: PlantedWorld, split: str, rows: Ints, claims: Values) -> Bools:
     """Return (n,) for which rows' scenes every claim holds."""
 
     def held() -> Iterator[bool]:
@@ -116,7 +133,7 @@ def holding(
     return np.fromiter(held(), np.bool_, len(rows))
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return by way of scoring the rank of the first caption that names what was planted, and the
     first captions."""
     world = audited.world
@@ -127,16 +144,13 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     candidates = captions.candidates[world.planted]
     texts = [captions.texts[row] for row in candidates]
     right = np.array([says_context(world, text) for text in texts])
-    measured: dict[str, Any] = {
+    measured: Facts = {
         "gap": gap_of(audited),
         "chance": float(right.mean()),
         "captions": len(texts),
     }
     for how in HOW:
-        scores = caption_scores(
-            direction, captions.vectors[captions.references[world.planted]], captions.vectors[candidates],
-            *audited.whitening, how,
-        )  # fmt: skip
+        scores = scores_of(audited, captions, direction, world.planted, how)
         hard = np.argsort(scores, kind="stable")
         easy = np.argsort(-scores, kind="stable")
         order = easy if SIDE[world.kind] == "easy" else hard
@@ -153,11 +167,7 @@ def direction_of(audited: AuditedWorld) -> Direction | None:
     """Return the planted class's direction, fitted on all of its validation rows."""
     if audited.world.planted is None:
         return None
-    rows = audited.validation.of(audited.validation.labels == audited.world.planted)
-    direction = fit_direction(
-        audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0
-    )
-    return direction if isinstance(direction, Direction) else None
+    return audited.direction(audited.validation.of_class(audited.world.planted))
 
 
 def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
@@ -170,8 +180,8 @@ def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
 
 
 def worlds_with_a_gap(
-    results: Mapping[str, Mapping[str, Any]],
-) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    results: Results,
+) -> Iterator[tuple[str, list[Facts]]]:
     """Yield each kind with the results of its worlds whose slice fails by 20 points or more, if it
     has such worlds."""
     for kind in SIDE:
@@ -184,7 +194,7 @@ def worlds_with_a_gap(
             yield kind, with_gap
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: one line a kind and way of scoring; worlds whose slice fails by 20 points or
     more."""
     lines = [
@@ -200,11 +210,11 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for how in HOW:
             places = [world[how]["place"] for world in worlds]
             cells = [
-                mean_of([rank == 1 for rank in places], SHARE).text(percent=True),
-                mean_of([rank <= 2 for rank in places], SHARE).text(percent=True),
+                mean_percent([rank == 1 for rank in places]),
+                mean_percent([rank <= 2 for rank in places]),
                 mean_of([1 / rank for rank in places], SHARE).text(),
-                f"{np.mean([world['chance'] for world in worlds]):.0%}".replace("%", " %"),
-                mean_of([world[how]["absent"] for world in worlds], SHARE).text(percent=True)
+                percent_of(float(np.mean([world["chance"] for world in worlds]))),
+                mean_percent([world[how]["absent"] for world in worlds])
                 if kind == "correlation"
                 else "",
             ]

@@ -8,24 +8,20 @@ are measured too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
-
 import numpy as np
 
-from counterfoil.mining.methods.directions import caption_scores
-from directions_proof.captions import captions_of, direction_of, worlds_with_a_gap
+from directions_proof.captions import captions_of, direction_of, scores_of, worlds_with_a_gap
 from directions_proof.intervals import ANY, mean_of
 from directions_proof.ranking import gap_of
 from directions_proof.worlds import AuditedWorld
+from proof_files import Facts, Results
 
 NEAREST = (10, 25, 50, 100)
-_HOW: Literal["difference", "shifted"] = "difference"
 # Of the true gap; the aim of the proof.
 _AIM = 0.7
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return by K accuracies on test: of the K closest to the hard caption, to the easy one, and
     farthest from that."""
     world = audited.world
@@ -34,11 +30,8 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
         return {}
     captions = captions_of(audited)
     candidates = captions.candidates[world.planted]
-    reference = captions.vectors[captions.references[world.planted]]
-    scores = caption_scores(
-        direction, reference, captions.vectors[candidates], *audited.whitening, _HOW
-    )
-    rows = audited.test.of(audited.test.labels == world.planted)
+    scores = scores_of(audited, captions, direction, world.planted)
+    rows = audited.test.of_class(world.planted)
     hard, easy = (
         rows.features @ captions.vectors[candidates[index]]
         for index in (scores.argmin(), scores.argmax())
@@ -51,7 +44,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     return accuracies | {"gap": gap_of(audited)}
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: shares of the true gap, in worlds whose slice fails by 20 points or more."""
     lines = [
         "Accuracy of the K closest to the easy caption less that of the K in the column, over the"

@@ -8,9 +8,6 @@ often the reference alone shows it, which is chance, and the other side should s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.methods.directions import decoded_vectors
 from directions_proof.captions import captions_of, direction_of, worlds_with_a_gap
@@ -20,6 +17,7 @@ from directions_proof.plan import SIDE
 from directions_proof.ranking import gap_of
 from directions_proof.worlds import AuditedWorld
 from lab_training.oracle import Oracle
+from proof_files import Facts, Results
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3)
 PICTURES = 50
@@ -27,7 +25,7 @@ _FARTHEST = max(ALPHAS)
 _USUAL_LENGTH = 1.0  # lab:clip's vectors, as the decoder was taught them
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return by α in what share of pictures the oracle sees what was planted; and on the other
     side, farthest out."""
     world = audited.world
@@ -59,7 +57,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     }
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: worlds whose slice fails by 20 points or more."""
     lines = [
         f"Share of {PICTURES} pictures in which the oracle sees what was planted; worlds whose"

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats
 from counterfoil.data.labelled_images import deal_halves
 from counterfoil.mining.collected import Confirmation, confirm_sets
 from counterfoil.mining.hypotheses import (
@@ -30,11 +30,12 @@ from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 from counterfoil.stats import score_test
 from directions_proof.captions import captions_of, claims_of, holding, says_context
-from directions_proof.intervals import share_of
+from directions_proof.intervals import share_percent
 from directions_proof.plan import kind_of
 from directions_proof.ranking import WORTH_FINDING
 from directions_proof.renders import Renderer
 from directions_proof.worlds import AuditedWorld, Rows
+from proof_files import Facts, Results, Values
 
 ROLES: tuple[Role, ...] = get_args(Role)
 MINE = Mine()
@@ -56,7 +57,7 @@ class Outcome:
 
 def mined_rows(
     rows: Rows,
-    whitening: tuple[NDArray[np.float64], NDArray[np.float64]],
+    whitening: tuple[Floats, Floats],
     captions: CandidateCaptions,
     class_names: tuple[str, ...],
     seed: int = MINE.seed,
@@ -93,7 +94,7 @@ def mined_rows(
     return [Outcome(*each) for each in zip(hypotheses, after, before, strict=True)]
 
 
-def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
+def measure(audited: AuditedWorld, proof_rows: int) -> Facts:
     """Return every tested hypothesis beside the truth, and the planted slice's own gap."""
     outcomes = mined_rows(
         audited.validation, audited.whitening, captions_of(audited), audited.world.class_names
@@ -105,9 +106,7 @@ def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
     return {"tested": tested, "planted": planted, "classes": list(audited.world.class_names)}
 
 
-def _beside_truth(
-    audited: AuditedWorld, mined: Outcome, proof: Rows, renderer: Renderer
-) -> dict[str, Any]:
+def _beside_truth(audited: AuditedWorld, mined: Outcome, proof: Rows, renderer: Renderer) -> Facts:
     world = audited.world
     hypothesis = mined.hypothesis
     outcome = mined.after
@@ -142,7 +141,7 @@ def _beside_truth(
 def _of_words(
     audited: AuditedWorld,
     hypothesis: Hypothesis,
-    claims: Mapping[str, str],
+    claims: Values,
     rows: Rows,
     renderer: Renderer,
 ) -> dict[str, float] | None:
@@ -165,9 +164,7 @@ def _difference(failed: np.ndarray, inside: np.ndarray) -> dict[str, float] | No
     return {"value": float(rates[0] - rates[1]), "error": float(error), "rows": int(sizes[0])}
 
 
-def _planted(
-    audited: AuditedWorld, tested: Sequence[Mapping[str, Any]], proof: Rows
-) -> dict[str, Any] | None:
+def _planted(audited: AuditedWorld, tested: Sequence[Facts], proof: Rows) -> Facts | None:
     """Return the slice's true gap, and whether a confirmed finding of its class names it, or
     catches it."""
     world = audited.world
@@ -185,7 +182,7 @@ def _planted(
     }
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: false findings, coverage, and what of the planted was confirmed; by kind and
     over all."""
     lines = [
@@ -218,55 +215,50 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [*lines, "", *by_class(tested, audits)]
 
 
-def _row(kind: str, worlds: Sequence[Mapping[str, Any]]) -> str:
+def _row(kind: str, worlds: Sequence[Facts]) -> str:
     slices = [world["planted"] for world in worlds if world["planted"] and world["planted"]["gap"]]
     slices = [planted for planted in slices if planted["gap"]["value"] >= WORTH_FINDING]
     cells = [
         f"{kind} ({len(worlds)})",
         str(sum(len(world["tested"]) for world in worlds)),
         str(sum(len(_reported(world)) for world in worlds)),
-        share_of([_false(world, "true") for world in worlds]).text(percent=True),
-        *(
-            share_of([_false(world, "attribute", role) for world in worlds]).text(percent=True)
-            for role in ROLES
-        ),
-        share_of([_covered(world["tested"], "interval") for world in worlds]).text(percent=True),
-        share_of([_covered(_reported(world), "reported_interval") for world in worlds]).text(
-            percent=True
-        ),
+        share_percent(_false(world, "true") for world in worlds),
+        *(share_percent([_false(world, "attribute", role) for world in worlds]) for role in ROLES),
+        share_percent(_covered(world["tested"], "interval") for world in worlds),
+        share_percent(_covered(_reported(world), "reported_interval") for world in worlds),
         str(len(slices)),
-        share_of([(float(planted["named"]), 1.0) for planted in slices]).text(percent=True),
-        share_of([(float(planted["caught"]), 1.0) for planted in slices]).text(percent=True),
+        share_percent((planted["named"], 1) for planted in slices),
+        share_percent((planted["caught"], 1) for planted in slices),
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def _reported(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _reported(world: Facts) -> list[Facts]:
     return [hypothesis for hypothesis in world["tested"] if hypothesis["confirmed"]]
 
 
-def _false(world: Mapping[str, Any], truth: str, role: Role | None = None) -> tuple[float, float]:
+def _false(world: Facts, truth: str, role: Role | None = None) -> tuple[int, int]:
     """Return (false, reported with that truth known), of one role or of all."""
     reported = [finding for finding in _reported(world) if role in (None, finding["role"])]
     known = [finding[truth]["value"] for finding in reported if finding[truth] is not None]
-    return float(sum(value <= MINE.margin for value in known)), float(len(known))
+    return sum(value <= MINE.margin for value in known), len(known)
 
 
-def _covered(tested: Sequence[Mapping[str, Any]], interval: str) -> tuple[float, float]:
+def _covered(tested: Sequence[Facts], interval: str) -> tuple[int, int]:
     known = [
         hypothesis
         for hypothesis in tested
         if hypothesis["true"] is not None and hypothesis[interval] is not None
     ]
-    return float(
-        sum(
-            hypothesis[interval][0] <= hypothesis["true"]["value"] <= hypothesis[interval][1]
-            for hypothesis in known
-        )
-    ), float(len(known))
+    held = [
+        hypothesis
+        for hypothesis in known
+        if hypothesis[interval][0] <= hypothesis["true"]["value"] <= hypothesis[interval][1]
+    ]
+    return len(held), len(known)
 
 
-def by_class(tested: Sequence[Mapping[str, Any]], audits: Mapping[str, int]) -> list[str]:
+def by_class(tested: Sequence[Facts], audits: Mapping[str, int]) -> list[str]:
     """Return Markdown of findings far from a caption, a row a class. audits: how often each class
     was audited."""
     lines = [
@@ -285,7 +277,7 @@ def by_class(tested: Sequence[Mapping[str, Any]], audits: Mapping[str, int]) -> 
     return [*lines, f"| all | {sum(audits.values())} | {len(far)} | {kept_cells(far)} |"]
 
 
-def kept_cells(tested: Sequence[Mapping[str, Any]]) -> str:
+def kept_cells(tested: Sequence[Facts]) -> str:
     """Return false and true findings kept before, then after, as cells."""
     true = [hypothesis["attribute"]["value"] > MINE.margin for hypothesis in tested]
     counts = [

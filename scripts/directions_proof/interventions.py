@@ -12,23 +12,23 @@ what is wrong, nothing should help (Jain, B.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools
 from counterfoil.mending.baselines import unsureness
-from counterfoil.mining.methods.directions import caption_scores
-from counterfoil.mining.methods.svm import Direction, fit_direction
+from counterfoil.mining.methods.svm import Direction
 from counterfoil.mining.pools import FACTOR, hardest_rows
-from directions_proof.captions import captions_of
-from directions_proof.intervals import SHARE, mean_of
+from directions_proof.captions import captions_of, scores_of
+from directions_proof.intervals import mean_of, mean_percent
 from directions_proof.painting import painted
 from directions_proof.plan import kind_of
 from directions_proof.ranking import planted_labels
 from directions_proof.tuning import Lesson, accuracies, tuned
 from directions_proof.worlds import AuditedWorld, Rows
+from proof_files import Facts, Results
+from proof_pictures import Pixels
 
 ADDED = 100  # pictures a class, Jain 2023, A.5 and A.8
 POOL = 6000
@@ -40,20 +40,17 @@ _CONTROLS = {
 }
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return accuracies on test by arm."""
     labels = planted_labels(audited)
     # A slice across classes is measured in one class: the arms change one class at a time.
     label = labels[0] if audited.world.planted is None else audited.world.planted
-    rows = audited.validation.of(audited.validation.labels == label)
-    direction = fit_direction(
-        audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0
-    )
-    if not isinstance(direction, Direction):
+    direction = audited.direction(audited.validation.of_class(label))
+    if direction is None:
         return {}
     lessons = _lessons(audited, label, direction)
     test = audited.test
-    pixels = _rendered(audited, "test", len(test.labels))
+    pixels = _pictures(audited, "test", range(len(test.labels)))
     outputs = len(audited.classes)
     measured = {}
     for name, lesson in lessons.items():
@@ -69,8 +66,9 @@ def _lessons(
     train = audited.rows("train")
     pool = audited.rows("proof", POOL)
     count = len(train.labels)
-    plain = Lesson(_rendered(audited, "train", count), train.labels, np.ones(count))
-    of_class = pool.of(pool.labels == label)
+    pixels = _pictures(audited, "train", range(count))
+    plain = Lesson(pixels, train.labels, np.ones(count))
+    of_class = pool.of_class(label)
     decisions = direction.decision(audited.whitened(of_class))
     least = -unsureness(of_class.true_confidence)
     anyhow = np.random.default_rng(audited.world.seed).random(len(least))
@@ -79,7 +77,7 @@ def _lessons(
     for name, order in (("directions", decisions), ("confidence", least), ("random", anyhow)):
         chosen = hardest_rows(order, of_class.labels, ADDED, of_class.numbers).rows[label]
         lessons[f"filter: {name}"] = lambda chosen=chosen: plain.with_more(
-            _drawn(audited, chosen), label
+            _pictures(audited, "proof", chosen.tolist()), label
         )
     for name, rows in weigh.items():
         lessons[f"upweight: {name}"] = lambda rows=rows: plain.weighted(rows, FACTOR)
@@ -92,7 +90,7 @@ def _lessons(
 
 def _upweighted(
     audited: AuditedWorld, train: Rows, label: int, direction: Direction
-) -> Mapping[str, NDArray[np.bool_]]:
+) -> Mapping[str, Bools]:
     of_class = train.labels == label
     return {
         "directions": of_class & (direction.decision(audited.whitened(train)) < 0),
@@ -103,32 +101,20 @@ def _upweighted(
 def _prompts(audited: AuditedWorld, label: int, direction: Direction) -> Mapping[str, str]:
     captions = captions_of(audited)
     candidates = captions.candidates[label]
-    reference = captions.references[label]
-    scores = caption_scores(
-        direction,
-        captions.vectors[reference],
-        captions.vectors[candidates],
-        *audited.whitening,
-        "difference",
-    )
+    scores = scores_of(audited, captions, direction, label)
     return {
         "hard caption": captions.texts[candidates[int(scores.argmin())]],
-        "class name": captions.texts[reference],
+        "class name": captions.texts[captions.references[label]],
         "easy caption": captions.texts[candidates[int(scores.argmax())]],
     }
 
 
-def _rendered(audited: AuditedWorld, split: str, count: int) -> NDArray[np.uint8]:
-    """Return the first `count` pictures of a split."""
-    return np.stack([audited.world.pixels(split, row) for row in range(count)])
+def _pictures(audited: AuditedWorld, split: str, rows: Iterable[int]) -> Pixels:
+    """Return some pictures of a split."""
+    return np.stack([audited.world.pixels(split, row) for row in rows])
 
 
-def _drawn(audited: AuditedWorld, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return pictures of the pool."""
-    return np.stack([audited.world.pixels("proof", row) for row in rows.tolist()])
-
-
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: accuracies by arm, and how much more an arm gains in the slice than its
     controls, by world."""
     lines = [
@@ -139,24 +125,17 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         " |",
         "| -- | -- | --: | --: | --: | --: | --: |",
     ]
-    planted = {
-        name: world["arms"]
-        for name, world in results.items()
-        if world and kind_of(name) != "corruption"
-    }
-    control = {
-        name: world["arms"]
-        for name, world in results.items()
-        if world and kind_of(name) == "corruption"
-    }
-    for group, worlds in (("planted", planted), ("corruption", control)):
-        measured = list(worlds.values())
+    for group in ("planted", "corruption"):
+        measured = [
+            world["arms"]
+            for name, world in results.items()
+            if world and (kind_of(name) == "corruption") == (group == "corruption")
+        ]
         for arm in measured[0] if measured else ():
-            shares = {
-                which: [world[arm][which] for world in measured]
+            cells = [
+                mean_percent([world[arm][which] for world in measured])
                 for which in ("slice", "rest", "all")
-            }
-            cells = [mean_of(values, SHARE).text(percent=True) for values in shares.values()]
+            ]
             cells.append("" if arm == PLAIN else _gain(measured, arm, PLAIN))
             cells.append(
                 "; ".join(
@@ -170,5 +149,5 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _gain(worlds: list[Mapping[str, Any]], arm: str, other: str) -> str:
+def _gain(worlds: list[Facts], arm: str, other: str) -> str:
     return mean_of([world[arm]["slice"] - world[other]["slice"] for world in worlds]).text()

@@ -16,14 +16,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.generate.screen.known_classes import known_classes
 from counterfoil.mining.label_check import SeenLabels
 from directions_proof.captions import captions_of, vector_of
 from directions_proof.honesty import mined_rows
 from directions_proof.plan import kind_of
-from directions_proof.worlds import AuditedWardrobe, AuditedWorld, Rows
+from directions_proof.worlds import Attributes, AuditedWardrobe, AuditedWorld, Rows
+from proof_files import Facts, Results
 
 PERFECT = "the truth"
 OWN = "a classifier"
@@ -36,14 +37,11 @@ _PAIR = 0.15
 _SLICE = 0.5
 _LEAST_SLICE = 0.05  # of a class
 
-Labels = NDArray[np.int64]
-Flip = Callable[[Labels, Mapping[str, NDArray[np.str_]], np.random.Generator], Labels]
+Flip = Callable[[Ints, Attributes, np.random.Generator], Ints]
 
 
 def _uniform(share: float) -> Flip:
-    def flip(
-        truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
-    ) -> Labels:
+    def flip(truth: Ints, scenes: Attributes, rng: np.random.Generator) -> Ints:
         classes = int(truth.max()) + 1
         others = (truth + rng.integers(1, classes, len(truth))) % classes
         return np.where(rng.random(len(truth)) < share, others, truth)
@@ -51,16 +49,12 @@ def _uniform(share: float) -> Flip:
     return flip
 
 
-def _class_to_class(
-    truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
-) -> Labels:
+def _class_to_class(truth: Ints, scenes: Attributes, rng: np.random.Generator) -> Ints:
     first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
     return np.where((truth == first) & (rng.random(len(truth)) < _PAIR), second, truth)
 
 
-def _in_slice(
-    truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
-) -> Labels:
+def _in_slice(truth: Ints, scenes: Attributes, rng: np.random.Generator) -> Ints:
     first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
     of_class = truth == first
     slices = [
@@ -86,7 +80,7 @@ UNFLIPPED = "none"
 PLANTED = "planted in all splits"
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return every confirmed finding of every run, how many of its failing rows are flipped, and
     its mark."""
     rows = audited.validation
@@ -102,10 +96,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
         answers[ZERO_SHOT] = (rows.features @ captions.T).argmax(axis=1)
         answers[LINEAR] = _linear(*audited.train, rows.features)
         runs = [(UNFLIPPED, target, truth) for target in (OWN, ZERO_SHOT, LINEAR)]
-        scenes = (
-            audited.attributes if isinstance(audited, AuditedWardrobe) else _attributes(audited)
-        )
-        runs += list(_flipped(truth, scenes, audited.name))
+        runs += _flipped(truth, audited.attributes, audited.name)
     return {
         "kind": "wardrobe" if wardrobe else kind_of(world.name),
         "runs": [
@@ -119,9 +110,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     }
 
 
-def _flipped(
-    truth: Labels, scenes: Mapping[str, NDArray[np.str_]], name: str
-) -> Iterator[tuple[str, str, Labels]]:
+def _flipped(truth: Ints, scenes: Attributes, name: str) -> Iterator[tuple[str, str, Ints]]:
     for flips, flip in FLIPS.items():
         for run in range(RUNS):
             labels = flip(
@@ -130,17 +119,7 @@ def _flipped(
             yield from ((flips, target, labels) for target in (PERFECT, OWN))
 
 
-def _attributes(audited: AuditedWorld) -> dict[str, NDArray[np.str_]]:
-    scenes = [
-        audited.world.scene("validation", row).attributes()
-        for row in range(len(audited.validation.labels))
-    ]
-    return {
-        name: np.asarray([scene[name] for scene in scenes]) for name in ("background", "colour")
-    }
-
-
-def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.float32]) -> Labels:
+def _linear(train: Floats32, labels: Ints, features: Floats32) -> Ints:
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(max_iter=1000).fit(train, labels).predict(features).astype(np.int64)
@@ -149,11 +128,11 @@ def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.flo
 def _findings(
     audited: AuditedWorld,
     rows: Rows,
-    labels: Labels,
-    truth: Labels,
-    answers: Labels,
-    captions: NDArray[np.float32],
-) -> list[dict[str, Any]]:
+    labels: Ints,
+    truth: Ints,
+    answers: Ints,
+    captions: Floats32,
+) -> list[Facts]:
     """Return what mining confirms with these labels and answers."""
     rows = replace(
         rows, labels=labels, failed=answers != labels, answers=answers[:, None].astype(np.int32)
@@ -189,7 +168,7 @@ def _findings(
     return findings
 
 
-def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _known(rows: Rows, captions: Floats32) -> Bools:
     """Return (classes,) which of them CLIP knows, by the check that mining makes."""
     ids = [str(label) for label in range(len(captions))]
     images = {class_id: rows.features[rows.labels == int(class_id)] for class_id in ids}
@@ -202,7 +181,7 @@ def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
     )
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: what is marked where over half of a finding's failing rows are flipped, and
     where fewer are."""
     lines = [
@@ -217,16 +196,12 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         " precision | recall |",
         "| -- | -- | -- | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
-    rows: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], ...]]] = {}
+    groups: dict[tuple[str, str, str], list[Facts]] = {}
     for world in results.values():
         for run in world["runs"]:
-            rows.setdefault((world["kind"], run["flips"], run["target"]), []).append(
-                tuple(run["findings"])
-            )
-    groups = {
-        key: [finding for run in runs for finding in run]
-        for key, runs in sorted(rows.items(), key=_order)
-    }
+            key = world["kind"], run["flips"], run["target"]
+            groups.setdefault(key, []).extend(run["findings"])
+    groups = dict(sorted(groups.items(), key=_order))
     lines += [_row(key, findings) for key, findings in groups.items() if findings]
     unflipped = [
         finding
@@ -244,13 +219,12 @@ def _order(row: tuple[tuple[str, str, str], Any]) -> tuple[int, str, str, str]:
     return sources.index(flips), kind, flips, target
 
 
-def _row(key: tuple[str, str, str], findings: Sequence[Mapping[str, Any]]) -> str:
+def _row(key: tuple[str, str, str], findings: Sequence[Facts]) -> str:
     checked = [finding for finding in findings if finding["checked"]]
     flipped = [finding for finding in checked if finding["flipped"] > finding["rows"] / 2]
     others = [finding for finding in checked if finding["flipped"] <= finding["rows"] / 2]
-    listed, right = (
-        sum(finding[name] for finding in findings) for name in ("listed", "listed_flipped")
-    )
+    listed = sum(finding["listed"] for finding in findings)
+    right = sum(finding["listed_flipped"] for finding in findings)
     cells = [
         *key,
         str(len(findings)),

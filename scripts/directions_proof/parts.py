@@ -3,11 +3,10 @@ worlds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from counterfoil.models.names import LAB_WEIGHTS
 from directions_proof.plan import (
@@ -24,9 +23,7 @@ from directions_proof.plan import (
     kind_of,
 )
 from directions_proof.worlds import AuditedWardrobe, AuditedWorld
-from proof_files import CLASSIFIERS
-
-Results = Mapping[str, Mapping[str, Any]]
+from proof_files import CLASSIFIERS, Facts, Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class Part:
             return None
         return (AuditedWardrobe if of_wardrobe else AuditedWorld)(name, folder, kept)
 
-    def measure(self, audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
+    def measure(self, audited: AuditedWorld, proof_rows: int) -> Facts:
         """Return what is measured in one world."""
         function = import_module(f"directions_proof.{self.file}").measure
         return function(audited, proof_rows) if self.looks_at_proof else function(audited)

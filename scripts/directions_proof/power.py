@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.mining.hypotheses import Hypothesis, Role
 from directions_proof.captions import captions_of, claims_of
 from directions_proof.honesty import MINE, ROLES, mined_rows
-from directions_proof.intervals import share_of
-from directions_proof.worlds import AuditedWardrobe
+from directions_proof.intervals import share_of, share_percent
+from directions_proof.worlds import Attributes, AuditedWardrobe
+from proof_files import Facts, Results, Values
 
 CAUGHT = 1.5  # a set catches a cell whose rows are so much more frequent in it than in the class
 RUNS = 80  # a classifier and way of answering; each plants a cell in each of ten classes
@@ -41,11 +41,10 @@ _UNSAID = {
 }
 _PAIRED = ("colour", "background", "wall")
 
-Attributes = Mapping[str, NDArray[np.str_]]
-Cell = Mapping[str, str]
+Cell = Values
 
 
-def measure(audited: AuditedWardrobe) -> dict[str, Any]:
+def measure(audited: AuditedWardrobe) -> Facts:
     """Return every planted cell with what became of it, and every reported finding with the truth
     of its words."""
     planted = []
@@ -61,7 +60,7 @@ def measure(audited: AuditedWardrobe) -> dict[str, Any]:
 
 def _run(
     audited: AuditedWardrobe, answers: str, rng: np.random.Generator
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[list[Facts], list[Facts]]:
     rows = audited.validation
     attributes = audited.attributes
     unplanted = rows.failed if answers == REAL else np.zeros(len(rows.labels), bool)
@@ -94,16 +93,16 @@ def _run(
     planted = []
     for label, cell in cells.items():
         sets = [finding for finding in reported if label in finding.labels]
-        of_class = rows.labels == label
+        members = cell["members"]
+        rest = (rows.labels == label) & ~members
         caught = [
-            cell["members"][inside[finding.name]].mean() >= CAUGHT * cell["share"]
-            for finding in sets
+            members[inside[finding.name]].mean() >= CAUGHT * cell["share"] for finding in sets
         ]
         right = [
             finding.role == "hard" and _tells(audited.world, label, finding.caption, cell["cell"])
             for finding in sets
         ]
-        gap = failed[cell["members"]].mean() - failed[of_class & ~cell["members"]].mean()
+        gap = failed[members].mean() - failed[rest].mean()
         planted.append(
             {
                 "answers": answers,
@@ -128,9 +127,7 @@ def _run(
     return planted, findings
 
 
-def plant(
-    failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Generator
-) -> dict[str, Any] | None:
+def plant(failed: Bools, attributes: Attributes, rng: np.random.Generator) -> Facts | None:
     """Return a cell of one class, its share, the gap to plant, and the chance that a right row
     turns wrong; None if none fits.
 
@@ -147,13 +144,8 @@ def plant(
         rate = failed[members].mean()
         wanted = failed[~members].mean() + gap
         if rate <= wanted <= 1:
-            fit.append(
-                (
-                    cell,
-                    float(members.mean()),
-                    float((wanted - rate) / (1 - rate)) if rate < 1 else 0.0,
-                )
-            )
+            chance = (wanted - rate) / (1 - rate) if rate < 1 else 0.0
+            fit.append((cell, float(members.mean()), float(chance)))
     if not fit:
         return None
     cell, share, chance = fit[int(rng.integers(len(fit)))]
@@ -170,13 +162,13 @@ def cells_of(attributes: Attributes) -> Iterator[Cell]:
     yield from ({name: first, beside: value} for first in np.unique(attributes[name]).tolist())
 
 
-def holds(attributes: Attributes, claims: Mapping[str, str]) -> NDArray[np.bool_]:
+def holds(attributes: Attributes, claims: Values) -> Bools:
     """Return (n,) for which rows every claim holds."""
     return np.logical_and.reduce([attributes[name] == value for name, value in claims.items()])
 
 
 def difference_of_words(
-    attributes: Attributes, cell: Cell, chance: float, claims: Mapping[str, str], role: Role
+    attributes: Attributes, cell: Cell, chance: float, claims: Values, role: Role
 ) -> float:
     """Return how much more often a class's scenes fail with what is claimed (`hard`), or without it
     (`far_from`).
@@ -194,9 +186,7 @@ def difference_of_words(
     return float(more if role == "hard" else -more)
 
 
-def _of_words(
-    audited: AuditedWardrobe, finding: Hypothesis, cells: Mapping[int, Mapping[str, Any]]
-) -> float:
+def _of_words(audited: AuditedWardrobe, finding: Hypothesis, cells: Mapping[int, Facts]) -> float:
     """Return the largest difference that a finding's words make in its classes."""
     differences = [0.0]
     for label in finding.labels:
@@ -212,9 +202,7 @@ def _of_words(
     return max(differences)
 
 
-def _difference(
-    chances: NDArray[np.float64], inside: NDArray[np.bool_], of_classes: NDArray[np.bool_]
-) -> float:
+def _difference(chances: Floats, inside: Bools, of_classes: Bools) -> float:
     rest = of_classes & ~inside
     return (
         float(chances[inside].mean() - chances[rest].mean()) if inside.any() and rest.any() else 0.0
@@ -226,7 +214,7 @@ def _tells(world: PlantedWorld, label: int, caption: str, cell: Cell) -> bool:
     return all(claims.get(name) == value for name, value in cell.items())
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: what is caught and named, by gap and share; then what is false of what was
     reported."""
     lines = [
@@ -265,21 +253,16 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
             for world in results.values()
         ]
         false = [
-            share_of(
-                [
-                    (sum(finding[what] <= MINE.margin for finding in each), len(each))
-                    for each in kept
-                ]
-            ).text(percent=True)
+            share_percent(
+                (sum(finding[what] <= MINE.margin for finding in each), len(each)) for each in kept
+            )
             for what in ("set", "words")
         ]
         lines.append(f"| {name} | {sum(map(len, kept))} | {' | '.join(false)} |")
     return lines
 
 
-def _cell(
-    results: Mapping[str, Mapping[str, Any]], answers: str, shares: tuple[float, float], gap: float
-) -> str:
+def _cell(results: Results, answers: str, shares: tuple[float, float], gap: float) -> str:
     """Return `76 % (70 % to 81 %); named 61 %; of 120`."""
     cells = [
         [

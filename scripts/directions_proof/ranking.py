@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats
 from counterfoil.mending.baselines import relative_difficulty, unsureness
 from counterfoil.mending.domino import AS_JAIN_SET, DominoSettings, fit_domino
-from counterfoil.mining.methods.svm import Direction, fit_direction
+from counterfoil.mining.methods.svm import Direction
 from directions_proof.intervals import POSITIVE, SHARE, Estimate, mean_of
 from directions_proof.plan import kind_of
 from directions_proof.slices import judged, with_complements
 from directions_proof.worlds import AuditedWorld, Rows
+from proof_files import Facts, Results
 
 RANKINGS = 2
 OURS = "directions"
@@ -34,10 +36,10 @@ _DOMINO: dict[str, tuple[DominoSettings, Literal["all", "class"]]] = {
     "domino as Jain set it": (AS_JAIN_SET, "class"),
 }
 # (validation rows, rankings), (test rows, rankings)
-Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
+Scores = tuple[Floats, Floats]
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return by method how good its ranking is in this world: means over the classes that hold the
     slice."""
     classes = [_of_class(audited, label) for label in planted_labels(audited)]
@@ -58,7 +60,7 @@ def gap_of(audited: AuditedWorld) -> float | None:
     rows, if it has no class)."""
     rows = audited.test
     if audited.world.planted is not None:
-        rows = rows.of(rows.labels == audited.world.planted)
+        rows = rows.of_class(audited.world.planted)
     if not rows.members.any() or rows.members.all():
         return None
     return float(rows.failed[rows.members].mean() - rows.failed[~rows.members].mean())
@@ -73,46 +75,31 @@ def planted_labels(audited: AuditedWorld) -> Sequence[int]:
 
 
 def _of_class(audited: AuditedWorld, label: int) -> dict[str, dict[str, float]] | None:
-    validation = audited.validation.of(audited.validation.labels == label)
-    test = audited.test.of(audited.test.labels == label)
+    validation = audited.validation.of_class(label)
+    test = audited.test.of_class(label)
     if not (validation.members.any() and test.members.any()):
         return None
     return {
-        name: asdict(judged(*_pair(scores, validation, test))[1])
+        name: asdict(judged(scores[0], validation.members, scores[1], test.members)[1])
         for name, scores in _rankings(audited, label, validation, test).items()
     }
-
-
-def _pair(scores: Scores, validation: Rows, test: Rows):
-    return scores[0], validation.members, scores[1], test.members
 
 
 def _rankings(
     audited: AuditedWorld, label: int, validation: Rows, test: Rows
 ) -> Mapping[str, Scores]:
     rankings: dict[str, Scores] = {}
-    direction = fit_direction(
-        audited.whitened(validation), ~validation.failed, validation.units, seed=0, permutations=0
-    )
-    rankings[OURS] = _both_ways(
-        *(-_decided(audited, direction, rows) for rows in (validation, test))
-    )
-    rankings["confidence"] = _both_ways(
-        *(unsureness(rows.true_confidence) for rows in (validation, test))
-    )
-    splits = (("validation", validation), ("test", test))
-    early = [(audited.confidence_of(audited.early_folder, split), rows) for split, rows in splits]
-    unsure = [unsureness(shares[rows.numbers]) for shares, rows in early if shares is not None]
-    if len(unsure) == len(splits):
-        rankings["confidence, stopped early"] = _both_ways(*unsure)
-    biased = [(audited.confidence_of(audited.biased_folder, split), rows) for split, rows in splits]
-    relative = [
-        relative_difficulty(shares[rows.numbers], rows.true_confidence)
-        for shares, rows in biased
-        if shares is not None
-    ]
-    if len(relative) == len(splits):
-        rankings["learning from failure"] = _both_ways(*relative)
+    direction = audited.direction(validation)
+    both = (validation, test)
+    rankings[OURS] = _both_ways(*(-_decided(audited, direction, rows) for rows in both))
+    rankings["confidence"] = _both_ways(*(unsureness(rows.true_confidence) for rows in both))
+    early = _confidences(audited, audited.early_folder, validation, test)
+    if early:
+        rankings["confidence, stopped early"] = _both_ways(*map(unsureness, early))
+    biased = _confidences(audited, audited.biased_folder, validation, test)
+    if biased:
+        sure = [rows.true_confidence for rows in both]
+        rankings["learning from failure"] = _both_ways(*map(relative_difficulty, biased, sure))
     for name, (settings, fitted_on) in _DOMINO.items():
         sliced = _domino(
             audited.validation if fitted_on == "all" else validation,
@@ -128,21 +115,30 @@ def _rankings(
     return rankings
 
 
-def _decided(audited: AuditedWorld, direction: Direction | str, rows: Rows) -> NDArray[np.float64]:
+def _confidences(audited: AuditedWorld, folder: Path, validation: Rows, test: Rows) -> list[Floats]:
+    """Return the confidence of another classifier on these rows; nothing if the folder has none."""
+    known = [
+        (audited.confidence_of(folder, "validation"), validation),
+        (audited.confidence_of(folder, "test"), test),
+    ]
+    return [shares[rows.numbers] for shares, rows in known if shares is not None]
+
+
+def _decided(audited: AuditedWorld, direction: Direction | None, rows: Rows) -> Floats:
     """Return decision values; all equal if the class has no direction, which is then no better than
     chance."""
-    if isinstance(direction, str):
+    if direction is None:
         return np.zeros(len(rows.labels))
     return direction.decision(audited.whitened(rows))
 
 
-def _both_ways(validation: NDArray[np.float64], test: NDArray[np.float64]) -> Scores:
+def _both_ways(validation: Floats, test: Floats) -> Scores:
     return with_complements(validation[:, None]), with_complements(test[:, None])
 
 
 def _domino(
     fitted_on: Rows, label: int, validation: Rows, test: Rows, settings: DominoSettings
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Fit Domino to the binary task "this class or another", as dcbench sets its tasks."""
 
     def arguments(rows: Rows):
@@ -157,7 +153,7 @@ def _domino(
     return slices.scores(*arguments(validation)), slices.scores(*arguments(test))
 
 
-def groups(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+def groups(results: Results) -> dict[str, list[str]]:
     """Return group → names of worlds: each kind, and those of it whose slice fails by 20 points or
     more."""
     worlds_by_group: dict[str, list[str]] = {}
@@ -171,7 +167,7 @@ def groups(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     return worlds_by_group
 
 
-def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Estimate]]]:
+def summary(results: Results) -> dict[str, dict[str, dict[str, Estimate]]]:
     """Return group → method → measure → mean over worlds; `less` is the paired difference of
     directions' average precision."""
     means: dict[str, dict[str, dict[str, Estimate]]] = {}
@@ -193,7 +189,7 @@ def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dic
     return means
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return the part as Markdown."""
     lines = [
         "| worlds | method | P@10 | P@25 | average precision | lift | found | directions' AP less"
@@ -202,12 +198,9 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
     for group, methods in summary(results).items():
         for method, measures in methods.items():
-            cells = [
-                measures["at_10"].text(),
-                measures["at_25"].text(),
-                measures["average_precision"].text(),
-            ]
-            cells += [measures["lift"].text(), measures["found"].text(percent=True)]
+            names = ("at_10", "at_25", "average_precision", "lift")
+            cells = [measures[name].text() for name in names]
+            cells.append(measures["found"].text(percent=True))
             cells.append("" if method == OURS else measures["less"].text())
             worlds = f"{group} ({measures['at_10'].worlds})" if method == OURS else ""
             lines.append(f"| {worlds} | {method} | {' | '.join(cells)} |")

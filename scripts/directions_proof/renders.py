@@ -3,18 +3,19 @@ truly rendered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Ints
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.hypotheses import Role
 from directions_proof.tuning import load
 from directions_proof.worlds import AuditedWorld
 from lab_training.classify import answers
+from proof_files import Facts, Values
 
 SCENES = 300
 _SPLIT = "proof"
@@ -26,10 +27,10 @@ class Renderer:
     def __init__(self, audited: AuditedWorld) -> None:
         self.world = audited.world
         self.model = load(audited.folder, len(audited.classes)).eval()
-        self.plain: dict[int, tuple[list[Scene], NDArray[np.bool_]]] = {}
+        self.plain: dict[int, tuple[list[Scene], Bools]] = {}
 
     def difference(
-        self, label: int, rows: NDArray[np.int64], claims: Mapping[str, str], role: Role
+        self, label: int, rows: Ints, claims: Values, role: Role
     ) -> dict[str, float] | None:
         """Return how much more often pictures of a class fail with what is claimed (`hard`), or
         without it (`far_from`).
@@ -45,7 +46,7 @@ class Renderer:
             any(scene.attributes()[name] != value for name, value in claims.items())
             for scene in scenes
         ]
-        looks: dict[str, Any] = dict(claims)
+        looks: Facts = dict(claims)
         changed = [
             replace(scene, **looks) for scene, other in zip(scenes, differ, strict=True) if other
         ]
@@ -59,7 +60,7 @@ class Renderer:
             "rows": len(more),
         }
 
-    def _plain(self, label: int, rows: NDArray[np.int64]) -> tuple[list[Scene], NDArray[np.bool_]]:
+    def _plain(self, label: int, rows: Ints) -> tuple[list[Scene], Bools]:
         if label not in self.plain:
             scenes = [self.world.scene(_SPLIT, row) for row in rows[:SCENES].tolist()]
             self.plain[label] = scenes, self._failed(label, scenes)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-_Floats = NDArray[np.float64]
+from counterfoil.arrays import AnyFloats, Bools, Floats
+
 # A slice counts as found above this precision among the first ten (Eyuboglu 2022, section 5).
 FOUND = 0.8
 
@@ -36,7 +36,7 @@ class Quality:
     found: bool
 
 
-def precisions(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> _Floats:
+def precisions(scores: AnyFloats, members: Bools) -> Floats:
     """Return (n,) the expected share of members in the first 1, 2, … n rows by falling score, ties
     in random order."""
     scores, members = _checked(scores, members)
@@ -49,7 +49,7 @@ def precisions(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> _Flo
     return np.cumsum(expected) / np.arange(1, len(ranked) + 1)
 
 
-def average_precision(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> float:
+def average_precision(scores: AnyFloats, members: Bools) -> float:
     """Return scikit-learn's, of (n,) scores and (n,) bool. Raise ValueError without members or
     finite scores."""
     from sklearn.metrics import average_precision_score
@@ -58,7 +58,7 @@ def average_precision(scores: NDArray[np.floating], members: NDArray[np.bool_]) 
     return float(average_precision_score(members, scores))
 
 
-def quality(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> Quality:
+def quality(scores: AnyFloats, members: Bools) -> Quality:
     """Measure one ranking, (n,), of one slice, (n,) bool. Raise ValueError as `average_precision`
     does."""
     along = precisions(scores, members)
@@ -73,14 +73,14 @@ def quality(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> Quality
     )
 
 
-def with_complements(scores: NDArray[np.floating]) -> _Floats:
+def with_complements(scores: AnyFloats) -> Floats:
     """Return (n, s) scores with their complements behind them, (n, 2s): dcbench takes both for
     slices."""
     scores = np.asarray(scores, np.float64)
     return np.concatenate([scores, -scores], axis=1)
 
 
-def match(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> int:
+def match(scores: AnyFloats, members: Bools) -> int:
     """Return which of (n, s) scores fits a slice best: highest average precision, the first of
     equal ones."""
     precisions = [average_precision(column, members) for column in np.asarray(scores, np.float64).T]
@@ -88,10 +88,10 @@ def match(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> int:
 
 
 def judged(
-    validation: NDArray[np.floating],
-    validation_members: NDArray[np.bool_],
-    test: NDArray[np.floating],
-    test_members: NDArray[np.bool_],
+    validation: AnyFloats,
+    validation_members: Bools,
+    test: AnyFloats,
+    test_members: Bools,
 ) -> tuple[int, Quality]:
     """Return the score that `match` chooses on validation, (n, s), and its quality on test, (m,
     s)."""
@@ -99,9 +99,7 @@ def judged(
     return chosen, quality(np.asarray(test)[:, chosen], test_members)
 
 
-def _checked(
-    scores: NDArray[np.floating], members: NDArray[np.bool_]
-) -> tuple[_Floats, NDArray[np.bool_]]:
+def _checked(scores: AnyFloats, members: Bools) -> tuple[Floats, Bools]:
     values = np.asarray(scores, np.float64)
     inside = np.asarray(members, bool)
     if values.shape != inside.shape or values.ndim != 1:

@@ -3,16 +3,14 @@ figure 4)?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from directions_proof.captions import direction_of
 from directions_proof.intervals import rank_correlation
 from directions_proof.ranking import gap_of
 from directions_proof.worlds import AuditedWorld
+from proof_files import Facts, Results
 
 
-def measure(audited: AuditedWorld) -> dict[str, Any]:
+def measure(audited: AuditedWorld) -> Facts:
     """Return the planted strength, the direction's score on validation, and the gap on test."""
     direction = direction_of(audited)
     return {
@@ -23,7 +21,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     }
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Return Markdown: the rank correlation, and the means of each planted strength."""
     fitted = [
         result

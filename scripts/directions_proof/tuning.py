@@ -7,17 +7,18 @@ averages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import timm
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
+from counterfoil.arrays import Bools, Floats, Ints
 from lab_training.classify import ARCHITECTURE, MODEL_ARGS, answers, augment
+from proof_pictures import Pixels
 
 STEPS = 200
 BATCH = 64
@@ -34,12 +35,12 @@ class Lesson:
     """n pictures uint8 [n, 64, 64, 3] with labels (n,) and weights of their losses (n,); the last
     `added` are new."""
 
-    pixels: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    pixels: Pixels
+    labels: Ints
+    weights: Floats
     added: int = 0
 
-    def with_more(self, pixels: NDArray[np.uint8], label: int) -> Lesson:
+    def with_more(self, pixels: Pixels, label: int) -> Lesson:
         """Return the lesson with more pictures of one label."""
         return Lesson(
             np.concatenate([self.pixels, pixels]),
@@ -48,14 +49,9 @@ class Lesson:
             self.added + len(pixels),
         )
 
-    def weighted(self, rows: NDArray[np.bool_], factor: float) -> Lesson:
+    def weighted(self, rows: Bools, factor: float) -> Lesson:
         """Return the lesson with the weight of some rows multiplied."""
-        return Lesson(
-            self.pixels,
-            self.labels,
-            np.where(rows, self.weights * factor, self.weights),
-            self.added,
-        )
+        return replace(self, weights=np.where(rows, self.weights * factor, self.weights))
 
 
 def load(folder: Path, outputs: int) -> nn.Module:
@@ -101,9 +97,9 @@ def tuned(folder: Path, outputs: int, lesson: Lesson, seed: int) -> nn.Module:
 
 def accuracies(
     model: nn.Module,
-    pixels: NDArray[np.uint8],
-    labels: NDArray[np.int64],
-    members: NDArray[np.bool_],
+    pixels: Pixels,
+    labels: Ints,
+    members: Bools,
     label: int,
 ) -> dict[str, float]:
     """Return the accuracy on the slice within a class, on the rest of that class, and on all

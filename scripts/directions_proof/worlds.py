@@ -16,12 +16,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from scipy import special
 
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.lab.planted import ROWS, PlantedWorld, named_world
 from counterfoil.lab.scenes import wardrobe_scene
-from counterfoil.mining.methods.svm import whiten
+from counterfoil.lab.world import Scene
+from counterfoil.mining.methods.svm import Direction, fit_direction, whiten
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.models.names import LAB_WEIGHTS
@@ -30,7 +33,9 @@ from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import score_models
 from counterfoil.recipe.prompts import RecipeClass
+from proof_pictures import Pixels
 
+Attributes = Mapping[str, NDArray[np.str_]]
 CLIP = "lab:clip"
 BATCH = 64
 
@@ -44,21 +49,25 @@ class Rows:
     softmax. answers: (n, k), best first.
     """
 
-    numbers: NDArray[np.int64]
-    features: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    units: NDArray[np.int64]
-    members: NDArray[np.bool_]
-    failed: NDArray[np.bool_]
-    shares: NDArray[np.float64]
+    numbers: Ints
+    features: Floats32
+    labels: Ints
+    units: Ints
+    members: Bools
+    failed: Bools
+    shares: Floats
     answers: NDArray[np.int32]
 
     def of(self, chosen: NDArray) -> Rows:
         """Return some rows, by their indices or a mask."""
         return Rows(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
 
+    def of_class(self, label: int) -> Rows:
+        """Return the rows of a class."""
+        return self.of(self.labels == label)
+
     @property
-    def true_confidence(self) -> NDArray[np.float64]:
+    def true_confidence(self) -> Floats:
         """(n,), what the classifier gives the label."""
         return self.shares[np.arange(len(self.labels)), self.labels]
 
@@ -89,22 +98,27 @@ class AuditedWorld:
         )
 
     @cached_property
-    def whitening(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def whitening(self) -> tuple[Floats, Floats]:
         """(width,) mean and standard deviation (ddof 1) of the features of the train split."""
         features = self.train[0].astype(np.float64)
         return features.mean(axis=0), features.std(axis=0, ddof=1)
 
     @cached_property
-    def train(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def train(self) -> tuple[Floats32, Ints]:
         """Features (n, width) and labels (n,) of the train split."""
-        images = self._images("train")
-        features = self.features_of(images)
-        self._forget_pictures("train")
-        return features, images.labels
+        features, labels, _ = self.seen("train")
+        return features, labels
 
-    def whitened(self, rows: Rows) -> NDArray[np.float64]:
+    def whitened(self, rows: Rows) -> Floats:
         """Return the (n, width) points on which directions are fitted."""
         return whiten(rows.features, *self.whitening)
+
+    def direction(self, rows: Rows) -> Direction | None:
+        """Return the direction that is fitted on some rows; None if they have too few errors."""
+        fitted = fit_direction(
+            self.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0
+        )
+        return fitted if isinstance(fitted, Direction) else None
 
     @cached_property
     def validation(self) -> Rows:
@@ -120,35 +134,43 @@ class AuditedWorld:
         features = self.features_of(images)
         predictions = self._predictions(images, self.folder)
         self._forget_pictures(split)
-        assert images.units is not None and predictions.logits is not None
-        logits = np.asarray(predictions.logits, np.float64)
-        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        assert predictions.logits is not None
         count = len(images)
         return Rows(
             numbers=np.arange(count),
             features=features,
             labels=images.labels,
-            units=np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64),
+            units=_units(images),
             members=np.asarray([self.world.in_slice(split, row) for row in range(count)], np.bool_),
             failed=~predictions.correct,
-            shares=odds / odds.sum(axis=1, keepdims=True),
+            shares=special.softmax(np.asarray(predictions.logits, np.float64), axis=1),
             answers=predictions.answers,
         )
 
-    def seen(self, split: str) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    def seen(self, split: str) -> tuple[Floats32, Ints, Ints]:
         """Return features (n, width), labels (n,) and units (n,) of a split: what is known without
         a classifier."""
         images = self._images(split)
         features = self.features_of(images)
         self._forget_pictures(split)
-        assert images.units is not None
-        return (
-            features,
-            images.labels,
-            np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64),
-        )
+        return features, images.labels, _units(images)
 
-    def confidence_of(self, folder: Path, split: str) -> NDArray[np.float64] | None:
+    def scene(self, row: int) -> Scene:
+        """Return the scene of a row of `validation`."""
+        return self.world.scene("validation", row)
+
+    @cached_property
+    def attributes(self) -> Attributes:
+        """Attribute but the class → its value in each scene of `validation`, (n,)."""
+        count = len(self._images("validation"))
+        scenes = [self.scene(row).attributes() for row in range(count)]
+        return {
+            name: np.asarray([scene[name] for scene in scenes])
+            for name in scenes[0]
+            if name != "class"
+        }
+
+    def confidence_of(self, folder: Path, split: str) -> Floats | None:
         """Return (n,) the confidence of another classifier of this world in the label; None if the
         folder has no such one."""
         if not (folder / "config.json").exists():
@@ -177,7 +199,7 @@ class AuditedWorld:
             read=lambda wanted: read(keys, wanted),
         )
 
-    def features_of(self, images: LabelledImages) -> NDArray[np.float32]:
+    def features_of(self, images: LabelledImages) -> Floats32:
         """Return (n, width) CLIP's unit vectors of some images, of this world or others."""
         embedder = clip_embedder(clip(), pin_clip(CLIP, None))
         return np.asarray(
@@ -200,13 +222,18 @@ class AuditedWorld:
         self._pictures(split).unlink(missing_ok=True)
 
 
+def _units(images: LabelledImages) -> Ints:
+    assert images.units is not None
+    return np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64)
+
+
 @cache
 def clip() -> ClipModel:
     """Return the lab's CLIP, loaded once."""
     return load_clip(CLIP)
 
 
-def pictures(world: PlantedWorld, split: str, count: int, path: Path) -> NDArray[np.uint8]:
+def pictures(world: PlantedWorld, split: str, count: int, path: Path) -> Pixels:
     """Return the first `count` pictures of a split, uint8 [count, 64, 64, 3], mapped from a file
     written once."""
     if path.exists():
@@ -257,18 +284,9 @@ class AuditedWardrobe(AuditedWorld):
     def name(self) -> str:
         return self.classifier
 
-    @cached_property
-    def attributes(self) -> Mapping[str, NDArray[np.str_]]:
-        """Attribute → its value in each row's scene, (n,)."""
-        scenes = [
-            wardrobe_scene(SPLIT, row).attributes()
-            for row in range(len(self._images("validation")))
-        ]
-        return {
-            name: np.asarray([scene[name] for scene in scenes])
-            for name in scenes[0]
-            if name != "class"
-        }
+    def scene(self, row: int) -> Scene:
+        """Return the scene of a row of `audit`."""
+        return wardrobe_scene(SPLIT, row)
 
     def _images(self, split: str, most: int | None = None) -> LabelledImages:
         assert most is None

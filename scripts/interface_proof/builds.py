@@ -4,12 +4,9 @@ too, and by token."""
 from __future__ import annotations
 
 import hashlib
-import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-
-from PIL import Image
 
 from counterfoil.building.build_dataset import build
 from counterfoil.lab.vocabulary import CLASSES
@@ -18,6 +15,7 @@ from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe
 from interface_proof.looks import SHIFT_NAMES
 from lab_training.corpora import unbiased_scene
+from proof_pictures import png_of
 
 CANDIDATES = 20
 
@@ -118,9 +116,7 @@ def pool_of_renders(work: Path, renders: int = POOL_RENDERS) -> Path:
         return folder
     columns: dict[str, list] = {"image": [], "label": [], "context": []}
     for context, scene in pool_scenes(renders):
-        stream = io.BytesIO()
-        Image.fromarray(render(scene)).save(stream, "PNG")
-        columns["image"].append({"bytes": stream.getvalue(), "path": None})
+        columns["image"].append({"bytes": png_of(render(scene)), "path": None})
         columns["label"].append(scene.label)
         columns["context"].append(context)
     kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from counterfoil.dataset.label_checks import JudgedClass, label_error_of_shift
@@ -20,6 +21,7 @@ from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import render
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, guesses
+from proof_files import Arrays, Facts
 
 if TYPE_CHECKING:
     from counterfoil.report.labels import CheckedShare
@@ -28,12 +30,12 @@ if TYPE_CHECKING:
 ORACLE_UNITS = 50
 EVERY_LABEL = tuple(range(len(CLASSES)))
 KINDS = {
-    "marked": tuple(label for label, name in enumerate(CLASSES) if name in MARKS),
-    "others": tuple(label for label, name in enumerate(CLASSES) if name not in MARKS),
+    "marked": [label for label, name in enumerate(CLASSES) if name in MARKS],
+    "others": [label for label, name in enumerate(CLASSES) if name not in MARKS],
 }
 
 
-def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
+def validation_answers(viewer: Viewer, units: int) -> Arrays:
     """Return answers int [.., class, unit] to true renders: `judges` [model, class, unit] to scenes
     as they are, `oracle` [shift, class, unit] to the first `ORACLE_UNITS` under every shift."""
     judges = np.zeros((len(viewer.classifiers), len(CLASSES), units), int)
@@ -55,8 +57,8 @@ def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
 
 def label_errors(
     looks: Looks,
-    right: np.ndarray,
-    answers: np.ndarray,
+    right: NDArray,
+    answers: NDArray,
     shift: int,
     labels: Sequence[int] = EVERY_LABEL,
 ) -> CheckedShare | None:
@@ -83,16 +85,14 @@ def label_errors(
     return label_error_of_shift(classes)
 
 
-def compare_labels(
-    ways: Mapping[str, Looks], answers: Mapping[str, np.ndarray], judges: Sequence[str]
-) -> dict[str, Any]:
+def compare_labels(ways: Mapping[str, Looks], answers: Arrays, judges: Sequence[str]) -> Facts:
     """Return by way and shift what the best judge and the oracle estimate, and how far off every
     judge is."""
     accuracy = [
         float((row == np.arange(len(CLASSES))[:, None]).mean()) for row in answers["judges"]
     ]
     best = int(np.argmax(accuracy))
-    report: dict[str, Any] = {"judge": judges[best], "ways": {}}
+    report: Facts = {"judge": judges[best], "ways": {}}
     for way, looks in ways.items():
         shifts = range(len(SHIFT_NAMES))
         truth = [
@@ -133,7 +133,7 @@ def compare_labels(
 
 def _kind(
     looks: Looks,
-    answers: Mapping[str, np.ndarray],
+    answers: Arrays,
     judge: int,
     shifts: Sequence[int],
     labels: Sequence[int],
@@ -141,7 +141,7 @@ def _kind(
     """Return what a judge and the oracle estimate of some classes, averaged over shifts; None if
     neither can."""
 
-    def mean(right: np.ndarray, of_shift: Callable[[int], np.ndarray]) -> float | None:
+    def mean(right: NDArray, of_shift: Callable[[int], NDArray]) -> float | None:
         errors = [label_errors(looks, right, of_shift(shift), shift, labels) for shift in shifts]
         values = [share.value for share in errors if share is not None]
         return float(np.mean(values)) if values else None
@@ -173,7 +173,7 @@ def _off(
     }
 
 
-def label_tables(report: Mapping[str, Any]) -> list[str]:
+def label_tables(report: Facts) -> list[str]:
     """Return the part as Markdown."""
     lines = [
         "### Are the labels still true?",

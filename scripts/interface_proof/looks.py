@@ -7,13 +7,12 @@ images under the base and all shifts belong together and are resampled together.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from numpy.typing import NDArray
 
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS, SHIFTS_BY_NAME
@@ -21,11 +20,14 @@ from counterfoil.lab.world import render
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.store.reading import read_rows
 from lab_training.oracle import Oracle
-from proof_files import saved
+from proof_files import Arrays, arrays_of, save_arrays
+from proof_pictures import batches_for, pixels_of
 
 SHIFT_NAMES = ("base", *(shift.name for shift in SHIFTS))
-# (shift, label) → unit, kept and pixels (uint8 [64, 64, 3]) of a cell's images.
-Images = Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]
+# Unit, kept and pixels (uint8 [64, 64, 3]) of a cell's images.
+Cell = Iterable[tuple[int, bool, NDArray]]
+# (shift, label) → the images.
+Images = Callable[[int, int], Cell]
 # The unnamed pattern of each class, as the oracle numbers patterns; -2 for unmarked classes.
 _MARKS = np.array(
     [ATTRIBUTES["pattern"].index(MARKS[name]) if name in MARKS else -2 for name in CLASSES]
@@ -41,12 +43,12 @@ class Looks:
     (False for unmarked classes).
     """
 
-    present: np.ndarray
-    kept: np.ndarray
-    correct: np.ndarray
-    object: np.ndarray
-    shift: np.ndarray
-    mark: np.ndarray
+    present: NDArray
+    kept: NDArray
+    correct: NDArray
+    object: NDArray
+    shift: NDArray
+    mark: NDArray
 
     def screened(self) -> Looks:
         """Return only what the screen accepted."""
@@ -61,13 +63,13 @@ class Answers:
     what the oracle reads of class, colour and pattern.
     """
 
-    present: np.ndarray
-    kept: np.ndarray
-    shift: np.ndarray
-    said: np.ndarray
-    seen: np.ndarray
-    colour: np.ndarray
-    pattern: np.ndarray
+    present: NDArray
+    kept: NDArray
+    shift: NDArray
+    said: NDArray
+    seen: NDArray
+    colour: NDArray
+    pattern: NDArray
 
     @property
     def looks(self) -> Looks:
@@ -77,25 +79,24 @@ class Answers:
         right = self.said == label[..., None]
         return Looks(self.present, self.kept, right, self.seen == label, self.shift, marked)
 
-    def kept_in_pairs(self, what: np.ndarray) -> np.ndarray:
+    def kept_in_pairs(self, what: NDArray) -> NDArray:
         """Return where the oracle reads the same of a shifted image as of its base: bool (shift,
         class, unit)."""
         return (what == what[:1]) & self.pairs
 
     @property
-    def pairs(self) -> np.ndarray:
+    def pairs(self) -> NDArray:
         """Where both images of a pair are there: bool (shift, class, unit)."""
         return self.present & self.present[:1]
 
     def save(self, path: Path) -> None:
         """Write the arrays to a file."""
-        saved(path, lambda to: np.savez_compressed(to, **self.__dict__))
+        save_arrays(path, self.__dict__, compressed=True)
 
     @classmethod
     def read(cls, path: Path) -> Answers:
         """Return what was saved."""
-        with np.load(path) as arrays:
-            return cls(**{name: arrays[name] for name in arrays.files})
+        return cls(**arrays_of(path))
 
 
 class Viewer:
@@ -133,7 +134,7 @@ class Viewer:
         return Answers(present, kept, shift, guessed, seen, colour, pattern)
 
 
-def shows(answers: dict[str, np.ndarray], shift: str) -> np.ndarray:
+def shows(answers: Arrays, shift: str) -> NDArray:
     """Return whether the oracle sees a shift, which it always does of the base: bool [n]."""
     if shift == "base":
         return np.ones(len(answers["class"]), bool)
@@ -141,12 +142,9 @@ def shows(answers: dict[str, np.ndarray], shift: str) -> np.ndarray:
     return answers[change.attribute] == ATTRIBUTES[change.attribute].index(change.value)
 
 
-def guesses(classifier, pixels: np.ndarray) -> np.ndarray:
+def guesses(classifier, pixels: NDArray) -> NDArray:
     """Return predicted labels int64 [n], through the model's own transform."""
-    import torch
-
-    transform = classifier.transform()
-    batch = torch.stack([transform(Image.fromarray(image)) for image in pixels])
+    (batch,) = batches_for(classifier, pixels, len(pixels))
     return classifier.logits(batch, "cpu").argmax(1).numpy()
 
 
@@ -160,9 +158,9 @@ def dataset_images(directory: Path) -> tuple[int, Images]:
             cells.setdefault(cell, []).append((row["index"], what == "data", row["image"]["bytes"]))
     units = 1 + max(index for cell in cells.values() for index, _, _ in cell)
 
-    def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
+    def images(shift: int, label: int) -> Cell:
         for index, kept, content in cells.get((shift, label), ()):
-            yield index, kept, np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+            yield index, kept, pixels_of(content)
 
     return units, images
 
@@ -171,7 +169,7 @@ def true_images(units: int, marked: bool) -> tuple[int, Images]:
     """Return the input dataset's validation scenes under each shift; marked classes in plain cloth
     without `marked`."""
 
-    def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
+    def images(shift: int, label: int) -> Cell:
         for unit in range(units):
             scene = wardrobe_scene("validation", unit * len(CLASSES) + label)
             if not marked and CLASSES[label] in MARKS:

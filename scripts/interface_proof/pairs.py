@@ -6,12 +6,11 @@ Settings were chosen on the seeds 0 to 3; what is printed is of another one.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from counterfoil.building.build_dataset import build
@@ -21,7 +20,6 @@ from counterfoil.lab.world import render
 from counterfoil.plan.layout import RowTable
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store.layout import ROWS
-from counterfoil.store.reading import read_rows
 from interface_proof.builds import PROOF_GUIDANCE, build_folder
 from interface_proof.comparison import (
     GROUPS,
@@ -34,10 +32,15 @@ from interface_proof.comparison import (
     resampled,
     share,
     shown,
+    without_interval,
 )
-from interface_proof.looks import SHIFT_NAMES, Answers, Images
+from interface_proof.looks import SHIFT_NAMES, Answers, Cell, Images, dataset_images
+from proof_files import Arrays, Facts
 
 SEED = 101
+# Of what is resampled.
+_OF_PAIRS = 17
+_OF_EDITS = 23
 WAYS = ("noise", "attention")
 MORE_HELD = "attention, more held"
 _SAMPLES = {
@@ -83,36 +86,34 @@ def build_pairs(
     return directory
 
 
-def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> dict[str, Any]:
+def compare_pairs(ways: dict[str, Answers], truth: Answers) -> Facts:
     """Return for every way, and for true pairs, what the oracle sees kept; drops, their intervals
     and their errors."""
-    table: dict[str, Any] = {}
-    of_truth = resampled(truth.looks, seed + 1)
-    right = accuracies(truth.looks, of_truth)
-    everything = np.ones(len(GROUPS["marked"]), bool)
-    figures: dict[str, Any] = {}
-    for name, answers in {**ways, "truth": truth}.items():
-        looks = answers.looks
-        weights = of_truth if name == "truth" else resampled(looks, seed)
-        measured = right if name == "truth" else accuracies(looks, weights)
-        pairs = answers.pairs
-        row = {
-            "class right": share(looks.object, pairs, weights),
-            "class kept": share(answers.kept_in_pairs(answers.seen), pairs, weights),
-            "colour kept": share(answers.kept_in_pairs(answers.colour), pairs, weights),
-            "shift there": share(looks.shift, pairs, weights),
+    table: Facts = {}
+    figures: Facts = {}
+    every = {**ways, "truth": truth}
+    weights = {}
+    measured = {}
+    for name, answers in every.items():
+        weights[name] = resampled(answers.looks, _OF_PAIRS + (name == "truth"))
+        measured[name] = accuracies(answers.looks, weights[name])
+    for name, answers in every.items():
+        flags = {
+            "class right": answers.looks.object,
+            "class kept": answers.kept_in_pairs(answers.seen),
+            "colour kept": answers.kept_in_pairs(answers.colour),
+            "shift there": answers.looks.shift,
         }
-        kept = {what: np.nanmean(values, 2)[:, 1:] for what, values in row.items()}
-        drops = drops_of(measured, measured.counted, everything)[2]
+        kept = {}
+        for what, seen in flags.items():
+            shares = share(seen, answers.pairs, weights[name])
+            kept[what] = np.nanmean(shares, 2)[:, 1:]
+        drops = drops_of(measured[name], measured[name].counted)[2]
         figures[name] = {"kept": kept, "drops": drops, "width": _widths(drops)}
         table[name] = {what: interval(mean_over_shifts(values)) for what, values in kept.items()}
-        table[name]["right and wrong alike"] = {
-            "value": _within_pairs(answers),
-            "low": None,
-            "high": None,
-        }
+        table[name]["right and wrong alike"] = without_interval(_within_pairs(answers))
         if name != "truth":
-            errors = drop_errors(measured, right)
+            errors = drop_errors(measured[name], measured["truth"])
             figures[name]["errors"] = errors
             table[name] |= {
                 f"error, {group}": interval(mean_over_shifts(values))
@@ -149,7 +150,7 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
     }
 
 
-def _widths(drops: np.ndarray) -> np.ndarray:
+def _widths(drops: NDArray) -> NDArray:
     """Return the width of the 95 % interval of each drop [shift, model]; NaN without an
     interval."""
     low, high = np.percentile(drops[1:], [2.5, 97.5], axis=0)
@@ -172,7 +173,7 @@ def _within_pairs(answers: Answers) -> float:
     return float(np.mean(correlations)) if correlations else float("nan")
 
 
-def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> list[str]:
+def pair_tables(report: Facts, guidance: float = PROOF_GUIDANCE) -> list[str]:
     """Return the result of `compare_pairs` as Markdown."""
     ways = report["ways"]
     lines = [
@@ -185,14 +186,11 @@ def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> lis
         " renders of one scene,"
         " and says what the oracle itself reads.",
         "",
-        "| | " + " | ".join(ways) + " |",
-        "| --- |" + " ---: |" * len(ways),
     ]
+    rows = []
     for what in dict.fromkeys(name for row in ways.values() for name in row):
-        lines.append(
-            f"| {what} | " + " | ".join(shown(row.get(what)) for row in ways.values()) + " |"
-        )
-    lines.append("")
+        rows.append((what, [shown(row.get(what)) for row in ways.values()]))
+    lines += [*_table("", ways, rows), ""]
     for way, less in report["error_change"].items():
         lines.append(
             f"Intervals of the drops of single classifiers are {report['width'][way]:.2f} as wide"
@@ -201,18 +199,20 @@ def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> lis
             + ", ".join(f"{group} classes {shown(value)}" for group, value in less.items())
             + "."
         )
-    lines += [
-        "",
-        "| shift | " + " | ".join(f"{what}, {way}" for what in _SHOWN for way in ways) + " |",
-        "| --- |" + " ---: |" * (len(_SHOWN) * len(ways)),
-    ]
+    columns = [(what, way) for what in _SHOWN for way in ways]
+    rows = []
     for shift, row in report["by_shift"].items():
-        lines.append(
-            f"| {shift} | "
-            + " | ".join(f"{100 * row[w][what]:.0f}" for what in _SHOWN for w in ways)
-            + " |"
-        )
-    return lines
+        rows.append((shift, [f"{100 * row[way][what]:.0f}" for what, way in columns]))
+    titles = [f"{what}, {way}" for what, way in columns]
+    return [*lines, "", *_table(" shift", titles, rows)]
+
+
+def _table(
+    first: str, titles: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]
+) -> list[str]:
+    names = list(titles)
+    lines = [f"|{first} | {' | '.join(names)} |", "| --- |" + " ---: |" * len(names)]
+    return [*lines, *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows)]
 
 
 _SHOWN = ("class kept", "colour kept", "shift there", "drop")
@@ -223,7 +223,7 @@ EDIT_SEED = 100  # which rows: way and guidance were chosen on those of the seed
 REPLICATES = 1000
 
 
-def edit_recipe(candidates: int, guidance: float, seed: int = EDIT_SEED) -> Recipe:
+def edit_recipe(candidates: int, guidance: float) -> Recipe:
     """Return `wardrobe-star`'s base and the shifts of the pairs, as edits of validation images."""
     drawn = pair_recipe("noise", candidates)
     left = [
@@ -233,7 +233,7 @@ def edit_recipe(candidates: int, guidance: float, seed: int = EDIT_SEED) -> Reci
     ]
     changes = [
         "generator.kind=edit", f"generator.split={_SPLIT}", f"generator.guidance={guidance}", "generator.batch_size=20",
-        f"samples={{candidates: {candidates}, seed: {seed}}}", "screen.keep_rejected=true",
+        f"samples={{candidates: {candidates}, seed: {EDIT_SEED}}}", "screen.keep_rejected=true",
         "screen.keep=[{same_image: {}}, thresholds]", "output.rows_per_shard=200",
         *(f"prompts.shifts.{name}=null" for name in left),
     ]  # fmt: skip
@@ -261,7 +261,7 @@ def rows_of(directory: Path) -> dict[tuple[int, int], int]:
 def true_edits(rows: dict[tuple[int, int], int]) -> Images:
     """Return the same rows, and the same scenes rendered under each shift."""
 
-    def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
+    def images(shift: int, label: int) -> Cell:
         for (row_label, index), row in sorted(rows.items()):
             if row_label == label:
                 scene = wardrobe_scene(_SPLIT, row)
@@ -274,9 +274,7 @@ def true_edits(rows: dict[tuple[int, int], int]) -> Images:
     return images
 
 
-def compare_edits(
-    ways: dict[str, Answers], scenes: Answers, truth: Answers, seed: int = 23
-) -> dict[str, Any]:
+def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers) -> Facts:
     """Compare edits with `scenes`, answers to the true counterfactuals of the edited rows, and
     `truth`, to many rows.
 
@@ -284,41 +282,38 @@ def compare_edits(
     """
     complete = np.all([answers.pairs for answers in (*ways.values(), scenes)], axis=0)[1:]
     true_flips = _flips(scenes)
-    of_truth = resampled(truth.looks, seed + 1)
+    of_truth = resampled(truth.looks, _OF_EDITS + 1)
     right = accuracies(truth.looks, of_truth)
-    everything = np.ones(len(CLASSES), bool)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_OF_EDITS)
     draws = _draws(rng, complete.shape[1], complete.shape[2])
-    table: dict[str, Any] = {}
-    resampled_rates: dict[str, np.ndarray] = {}
+    table: Facts = {}
+    resampled_rates: Arrays = {}
     for name, answers in ways.items():
         flips = _flips(answers)
         rates = np.stack([_rates(flips, true_flips, complete, draw) for draw in draws])
         resampled_rates[name] = rates
         looks = answers.looks
-        seen = accuracies(looks, resampled(looks, seed))
+        seen = accuracies(looks, resampled(looks, _OF_EDITS))
         counted = seen.counted & right.counted
         errors = drop_errors(seen, right)
-        estimated, true = (
-            drops_of(each, counted, everything)[2].mean(-1)[0] for each in (seen, right)
-        )
+        estimated, true = (drops_of(each, counted)[2].mean(-1)[0] for each in (seen, right))
         measured = np.isfinite(estimated) & np.isfinite(true)
         alike = rank_correlation(estimated[measured][None], true[measured][None])
         table[name] = {
-            "flips agree": interval(rates[:, 0]),
-            "flips agree by chance": interval(rates[:, 1]),
-            "kappa of flips": interval(rates[:, 2]),
-            "F1 of flips": interval(rates[:, 3]),
+            **{what: interval(rates[:, index]) for index, what in enumerate(_RATES)},
             "class kept": _kept(answers, answers.seen, draws),
             "colour kept": _kept(answers, answers.colour, draws),
             "shift there": _share(answers.looks.shift[1:], answers.pairs[1:], draws),
             **{f"error of the drop, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()},
-            "rank correlation": {"value": float(alike[0]), "low": None, "high": None},
+            "rank correlation": without_interval(float(alike[0])),
         }  # fmt: skip
     edits = resampled_rates["edits"]
     others = {name: rates for name, rates in resampled_rates.items() if name != "edits"}
-    more = {name: {"agreement": interval(edits[:, 0] - rates[:, 0]), "kappa": interval(edits[:, 2] - rates[:, 2]),
-                   "F1": interval(edits[:, 3] - rates[:, 3])} for name, rates in others.items()}  # fmt: skip
+    more = {}
+    for name, rates in others.items():
+        less = edits - rates
+        columns = {"agreement": 0, "kappa": 2, "F1": 3}
+        more[name] = {what: interval(less[:, column]) for what, column in columns.items()}
     by_shift = {}
     for s in range(complete.shape[0]):
         if complete[s].any():
@@ -334,22 +329,23 @@ def compare_edits(
     return {"rows": rows, "ways": table, "more": more, "by_shift": by_shift, "true_rate": true_rate}
 
 
-def _flips(answers: Answers) -> np.ndarray:
+_RATES = ("flips agree", "flips agree by chance", "kappa of flips", "F1 of flips")
+
+
+def _flips(answers: Answers) -> NDArray:
     """Return where a classifier answers a shifted image unlike its base: bool (shift - 1, class,
     unit, model)."""
     return answers.said[1:] != answers.said[:1]
 
 
-def _draws(rng: np.random.Generator, classes: int, units: int) -> np.ndarray:
+def _draws(rng: np.random.Generator, classes: int, units: int) -> NDArray:
     """Draw units of each class with replacement; the first draw is each once: (1 + replicates,
     class, unit)."""
     drawn = rng.integers(0, units, (REPLICATES, classes, units))
     return np.concatenate([np.broadcast_to(np.arange(units), (1, classes, units)), drawn])
 
 
-def _rates(
-    flips: np.ndarray, true: np.ndarray, complete: np.ndarray, draw: np.ndarray
-) -> tuple[float, ...]:
+def _rates(flips: NDArray, true: NDArray, complete: NDArray, draw: NDArray) -> tuple[float, ...]:
     """Return agreement, that by chance, kappa and F1 of flips, over all shifts, classes, models and
     these units."""
     at = np.arange(draw.shape[0])[:, None], draw
@@ -366,7 +362,7 @@ def _rates(
     return agree, chance, kappa, float(2 * both / max(1, estimated.sum() + right.sum()))
 
 
-def _chance(flips: np.ndarray, true: np.ndarray, complete: np.ndarray) -> float:
+def _chance(flips: NDArray, true: NDArray, complete: NDArray) -> float:
     """Return the agreement of pairs dealt anew within a cell: class, shift and classifier are
     right, the image is another."""
     rows = complete.sum(2)  # (shift - 1, class)
@@ -377,11 +373,11 @@ def _chance(flips: np.ndarray, true: np.ndarray, complete: np.ndarray) -> float:
     return float(((p * q + (1 - p) * (1 - q)).mean(2) * rows).sum() / rows.sum())
 
 
-def _kept(answers: Answers, what: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
+def _kept(answers: Answers, what: NDArray, draws: NDArray) -> Facts:
     return _share(answers.kept_in_pairs(what)[1:], answers.pairs[1:], draws)
 
 
-def _share(flags: np.ndarray, complete: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
+def _share(flags: NDArray, complete: NDArray, draws: NDArray) -> Facts:
     at = np.arange(complete.shape[1])[:, None]
     units = complete.shape[2]
     values = [flags[:, at, draw % units][complete[:, at, draw % units]].mean() for draw in draws]
@@ -394,7 +390,7 @@ def _drop(answers: Answers, shift: int) -> float:
     return float(right[0][pairs].mean() - right[shift][pairs].mean())
 
 
-def edit_tables(report: dict[str, Any]) -> list[str]:
+def edit_tables(report: Facts) -> list[str]:
     """Return the result of `compare_edits` as Markdown."""
     ways = report["ways"]
     lines = [
@@ -409,28 +405,24 @@ def edit_tables(report: dict[str, Any]) -> list[str]:
         " is possible beyond"
         " it. All but the rank correlation in %.",
         "",
-        "| | " + " | ".join(ways) + " |",
-        "| --- |" + " ---: |" * len(ways),
     ]
+    rows = []
     for what in next(iter(ways.values())):
-        lines.append(f"| {what} | " + " | ".join(shown(row[what]) for row in ways.values()) + " |")
+        rows.append((what, [shown(row[what]) for row in ways.values()]))
+    lines += _table("", ways, rows)
     more = (
         f"{name}: " + ", ".join(f"{what} {shown(value)}" for what, value in row.items())
         for name, row in report["more"].items()
     )
     lines += ["", f"More than pairs drawn from text, in points: {'; '.join(more)}.", ""]
     names = [*ways, "true"]
-    lines += [
-        "| shift | " + " | ".join(f"flips agree, {way}" for way in ways) + " | "
-        + " | ".join(f"drop, {name}" for name in names) + " |",
-        "| --- |" + " ---: |" * (len(ways) + len(names)),
-    ]  # fmt: skip
+    titles = [f"flips agree, {way}" for way in ways] + [f"drop, {name}" for name in names]
+    rows = []
     for shift, row in report["by_shift"].items():
-        cells = [f"{100 * row[way]['agree']:.0f}" for way in ways] + [
-            f"{100 * row[name]['drop']:.0f}" for name in names
-        ]
-        lines.append(f"| {shift} | " + " | ".join(cells) + " |")
-    return lines
+        cells = [f"{100 * row[way]['agree']:.0f}" for way in ways]
+        cells += [f"{100 * row[name]['drop']:.0f}" for name in names]
+        rows.append((shift, cells))
+    return [*lines, *_table(" shift", titles, rows)]
 
 
 SHOWN = ("base", "in_the_grass", "in_the_snow", "in_the_rain", "at_dusk", "at_night")
@@ -439,14 +431,13 @@ _SIDE = 64
 _GAP = 2
 _HEAD = 14
 
-Row = Sequence[np.ndarray]
+Row = Sequence[NDArray]
 
 
 def pair_sheet(noise: Path, attention: Path) -> Image.Image:
     """Draw the same noise in pairs of either kind, side by side."""
     return _beside(
-        _sheet("pairs: noise", [_images(noise, label) for label in _LABELS]),
-        _sheet("pairs: attention", [_images(attention, label) for label in _LABELS]),
+        _sheet("pairs: noise", _images(noise)), _sheet("pairs: attention", _images(attention))
     )
 
 
@@ -459,21 +450,19 @@ def edit_sheet(edits: Path) -> Image.Image:
         for scene in scenes
     ]
     return _beside(
-        _sheet("edits of real images", [_images(edits, label) for label in _LABELS]),
+        _sheet("edits of real images", _images(edits)),
         _sheet("the truth", true),
     )
 
 
-def _images(directory: Path, label: int) -> Row:
-    """Return the first image of a class under each of the shifts, rejected or not."""
-    images = {}
-    for what in ("data", "rejected"):
-        for row in read_rows(directory, columns=["image", "label", "shift", "index"], what=what):
-            if row["label"] == label and row["index"] == 0:
-                images[row["shift"]] = np.asarray(
-                    Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB")
-                )
-    return [images[shift] for shift in SHOWN]
+def _images(directory: Path) -> list[Row]:
+    """Return the first image of each class under each of the shifts, rejected or not."""
+    _, images = dataset_images(directory)
+    rows: list[Row] = []
+    for label in _LABELS:
+        cells = [images(SHIFT_NAMES.index(shift), label) for shift in SHOWN]
+        rows.append([next(pixels for index, _, pixels in cell if index == 0) for cell in cells])
+    return rows
 
 
 def _sheet(title: str, rows: Sequence[Row]) -> Image.Image:

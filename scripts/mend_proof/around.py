@@ -25,17 +25,20 @@ from counterfoil.lab.vocabulary import SHIFTS
 from counterfoil.mending.document import HELDOUT
 from counterfoil.mending.variants import RETRAINED
 from directions_proof.intervals import DIFFERENCE, SHARE, mean_of
+from mend_proof.plan import RunResults
 from mend_proof.runs import Run
 from mend_proof.targets import Target
+from proof_files import Facts
 
 STAR_SEED = 1000
 _CANDIDATES = 8
 _AT_MOST = 5
 _NAMES = {"before": "as it was", "contexts": "contexts", "class_name": "class names"}
+_GROUPS = ("contexts", "class_name")
 _INDOORS = ("wall", "brick", "wood")
 
 
-def measure(run: Run) -> dict[str, Any]:
+def measure(run: Run) -> Facts:
     """Return accuracies by head: on the built dataset's base and shifts, on true renders, on the
     test split."""
     target = run.target
@@ -56,17 +59,15 @@ def measure(run: Run) -> dict[str, Any]:
         seconds,
     )
     models = {"before": target.name}
-    for group in ("contexts", "class_name"):
+    for group in _GROUPS:
         out = work / group
         if not (out / "model" / "config.json").exists():
             _told(f"mend {group}", ["mend", "--model", target.name, "--on", "wardrobe-contexts", *changes, "--with",
                                     f"{built}:{group}", "--per-class", str(run.settings.per_class), "--save", "best",
                                     "--out", str(out)], seconds)  # fmt: skip
         models[group] = f"local-dir:{(out / 'model').resolve()}"
-    heads: dict[str, dict[str, Any]] = {
-        name: _on_renders(run, model) for name, model in models.items()
-    }
-    for group in ("contexts", "class_name"):
+    heads: dict[str, Facts] = {name: _on_renders(run, model) for name, model in models.items()}
+    for group in _GROUPS:
         heads[group] |= _told_by_mend(work / group / "mend.json")
     for name, more in _evaluated(star, models, work, seconds).items():
         heads[name] |= more
@@ -125,7 +126,7 @@ def _evaluated(
     return accuracies
 
 
-def _told_by_mend(document: Path) -> dict[str, Any]:
+def _told_by_mend(document: Path) -> Facts:
     """Return λ of `mend`'s one arm, its gain over the head retrained alone on failures held out,
     and the verdict."""
     (model,) = json.loads(document.read_text(encoding="utf-8"))["models"]
@@ -168,7 +169,7 @@ def _on_renders(run: Run, model: str) -> dict[str, float]:
     }
 
 
-def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def table(results: RunResults) -> list[str]:
     """Return Markdown: one line a head, and by how much the drop is smaller than with class
     names."""
     lines = [
@@ -192,16 +193,13 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         "test",
     )
     for head, title in _NAMES.items():
-        cells = [
-            mean_of(
-                [run_heads[head][column] for run_heads in heads],
-                DIFFERENCE if "drop" in column else SHARE,
-            ).text(percent=True)
-            for column in columns
-        ]
-        lines.append(
-            f"| {len(heads) if head == 'before' else ''} | {title} | {' | '.join(cells)} |"
-        )
+        cells = []
+        for column in columns:
+            possible = DIFFERENCE if "drop" in column else SHARE
+            values = [run_heads[head][column] for run_heads in heads]
+            cells.append(mean_of(values, possible).text(percent=True))
+        count = len(heads) if head == "before" else ""
+        lines.append(f"| {count} | {title} | {' | '.join(cells)} |")
     for what in ("star drop", "renders drop"):
         more = mean_of(
             [run_heads["class_name"][what] - run_heads["contexts"][what] for run_heads in heads]
@@ -209,7 +207,7 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         lines += ["", f"- {what}, less than with class names, in points: {more.points()}"]
     for target, runs in results.items():
         for run in runs:
-            for group in ("contexts", "class_name"):
+            for group in _GROUPS:
                 head = run["heads"][group]
                 lines += ["", f"- {target}, {_NAMES[group]}: {head['images']} images, λ ="
                     f" {head['lambda']:g}, on"

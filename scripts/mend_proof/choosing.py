@@ -10,16 +10,16 @@ hold: of their rows of the confirm half, the share truly in the slice over the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from math import comb
 from typing import Any
 
 import numpy as np
 
 from counterfoil.lab.vocabulary import BACKGROUND_BIAS
-from directions_proof.intervals import POSITIVE, SHARE, mean_of
-from mend_proof.plan import RANKS, kind_of
+from directions_proof.intervals import POSITIVE, mean_of, mean_percent, percent_of
+from mend_proof.plan import RANKS, RunResults, groups_of, kind_of
 from mend_proof.runs import Audit, Run
+from proof_files import Facts
 
 
 def planted_of(audit: Audit) -> list[tuple[int, tuple[str, str]]]:
@@ -36,7 +36,7 @@ def planted_of(audit: Audit) -> list[tuple[int, tuple[str, str]]]:
     ]
 
 
-def measure(run: Run) -> dict[str, Any]:
+def measure(run: Run) -> Facts:
     """Return by rank, by planted class if it is chosen, chance, and what the chosen contexts hold
     of the slice."""
     return {
@@ -45,7 +45,7 @@ def measure(run: Run) -> dict[str, Any]:
     }
 
 
-def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[str, Any]:
+def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> Facts:
     audit = run.audit
     kind = kind_of(run.target.name)
     contexts = audit.contexts[label]
@@ -56,12 +56,13 @@ def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[s
     others = len(contexts) - sum(named)
     none_by_chance = comb(others, run.settings.k) / comb(count, run.settings.k)
     absent = kind in ("correlation", "wardrobe")
+    missed = not any(hits)
     rows = run.halves.confirm[audit.mined.labels[run.halves.confirm] == label]
     inside = np.isin(audit.assigned[rows], chosen)
     members = audit.mined.members[rows]
     return {
-        "holds": bool(chosen) and (not any(hits) if absent else any(hits)),
-        "all": bool(chosen) and (not any(hits) if absent else all(hits)),
+        "holds": bool(chosen) and missed == absent,
+        "all": bool(chosen) and (missed if absent else all(hits)),
         "chance": none_by_chance if absent else 1 - none_by_chance,
         "lift": float(members[inside].mean() / members.mean())
         if inside.any() and members.any()
@@ -72,7 +73,7 @@ def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[s
     }
 
 
-def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def table(results: RunResults) -> list[str]:
     """Return Markdown: one line a kind and rank; a world's value is the mean of its runs."""
     lines = [
         "*noisy*: the planted context is among the 3 chosen of the planted class. *rare*: one of"
@@ -88,16 +89,12 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         "| targets | rank | holds | all | chance | slice | fails | class fails |",
         "| -- | -- | --: | --: | --: | --: | --: | --: |",
     ]
-    for kind in dict.fromkeys(kind_of(name) for name in results):
-        of_kind = {name: runs for name, runs in results.items() if kind_of(name) == kind}
-        lines += [_line(f"{kind} ({len(of_kind)})", of_kind, rank) for rank in RANKS]
-    if len({kind_of(name) for name in results} - {"wardrobe"}) > 1:
-        of_kind = {name: runs for name, runs in results.items() if kind_of(name) != "wardrobe"}
-        lines += [_line(f"all worlds ({len(of_kind)})", of_kind, rank) for rank in RANKS]
+    for title, group in groups_of(results).items():
+        lines += [_line(title, group, rank) for rank in RANKS]
     return lines
 
 
-def _line(title: str, results: Mapping[str, Sequence[Mapping[str, Any]]], rank: str) -> str:
+def _line(title: str, results: RunResults, rank: str) -> str:
     def of(which: str) -> list[float]:
         return [
             float(np.nanmean([choice[which] for run in runs for choice in run[rank]]))
@@ -105,15 +102,11 @@ def _line(title: str, results: Mapping[str, Sequence[Mapping[str, Any]]], rank: 
         ]
 
     cells = [
-        mean_of(of("holds"), SHARE).text(percent=True),
-        mean_of(of("all"), SHARE).text(percent=True),
-    ]
-    cells += [
-        f"{np.mean(of('chance')):.0%}".replace("%", " %"),
+        mean_percent(of("holds")),
+        mean_percent(of("all")),
+        percent_of(float(np.mean(of("chance")))),
         mean_of(of("lift"), POSITIVE).text(),
-    ]
-    cells += [
-        mean_of(of("failures"), SHARE).text(percent=True),
-        mean_of(of("of class"), SHARE).text(percent=True),
+        mean_percent(of("failures")),
+        mean_percent(of("of class")),
     ]
     return f"| {title} | {rank} | {' | '.join(cells)} |"

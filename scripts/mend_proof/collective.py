@@ -10,7 +10,7 @@ paper counts, the heldout accuracy as a share of the own one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,16 +21,17 @@ from counterfoil.mending.fitting import fit_head
 from counterfoil.mending.mend_models import failure_overlap, kept_gain
 from counterfoil.mining.methods.contexts import ContextCount, choose_contexts, images_a_context
 from counterfoil.models.classifiers import describe_classifier
-from directions_proof.intervals import POSITIVE, SHARE, mean_of
+from directions_proof.intervals import POSITIVE, SHARE, mean_of, percent_of
 from mend_proof.runs import Run, Wanted
+from proof_files import Facts
 
 
-def measure(runs: Sequence[Run]) -> dict[str, Any]:
+def measure(runs: Sequence[Run]) -> Facts:
     """Return failures' overlap, and by target and way the heldout accuracies; `runs` are of one
     seed."""
     names = [run.target.name for run in runs]
     families = [architecture_family(describe_classifier(name).architecture, name) for name in names]
-    measured: dict[str, Any] = {
+    measured: Facts = {
         "names": names,
         "families": families,
         "overlap": failure_overlap(np.stack([run.audit.failed for run in runs])).tolist(),
@@ -48,7 +49,7 @@ def measure(runs: Sequence[Run]) -> dict[str, Any]:
     return measured
 
 
-def _at(run: Run, wanted: list[Wanted] | None) -> dict[str, Any]:
+def _at(run: Run, wanted: list[Wanted] | None) -> Facts:
     """Return the accuracies of a head that is fitted at one λ, with pictures or without."""
     if wanted is None:
         return {"accuracy": dict(run.scored(run.nothing.head).accuracy)}
@@ -82,7 +83,7 @@ def _added(counts: Sequence[ContextCount]) -> ContextCount:
     )
 
 
-def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
+def table(results: Sequence[Facts]) -> list[str]:
     """Return Markdown of runs: overlap within and across families, and what is kept by each way."""
     lines = [
         "Intersection over union of failures on all audited images, mean over pairs and runs:"
@@ -110,7 +111,7 @@ _WAYS = {
 }
 
 
-def _kept(results: Sequence[Mapping[str, Any]], chooses: Any) -> list[str]:
+def _kept(results: Sequence[Facts], chooses: Any) -> list[str]:
     gains: dict[str, list[tuple[float, float, float, float]]] = {}
     for run in results:
         family = dict(zip(run["names"], run["families"], strict=True))
@@ -129,18 +130,14 @@ def _kept(results: Sequence[Mapping[str, Any]], chooses: Any) -> list[str]:
     accuracy = [float(mean[2] / mean[3]) for mean in means if mean[3] > 0]
     return [
         str(len(gains)),
-        _points(means[:, 0]),
-        _points(means[:, 1]),
-        "–" if kept is None else f"{kept:.0%}".replace("%", " %"),
+        mean_of(means[:, 0].tolist()).points(),
+        mean_of(means[:, 1].tolist()).points(),
+        "–" if kept is None else percent_of(kept),
         mean_of(accuracy, POSITIVE).text(percent=True),
     ]
 
 
-def _points(values: Any) -> str:
-    return mean_of([float(value) for value in values]).points()
-
-
-def _overlap(results: Sequence[Mapping[str, Any]], same: bool) -> str:
+def _overlap(results: Sequence[Facts], same: bool) -> str:
     overlaps = []
     for run in results:
         overlap = np.asarray(run["overlap"])

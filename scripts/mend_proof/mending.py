@@ -24,11 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.errors import UserError
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mending.fitting import Lesson, balanced_lesson
@@ -36,11 +35,12 @@ from counterfoil.mending.variants import equal_numbers
 from counterfoil.mining.methods.directions import caption_scores
 from counterfoil.mining.methods.svm import Direction, fit_direction, whiten
 from counterfoil.mining.pools import hard_weights, hardest_rows
-from directions_proof.intervals import ANY, SHARE, Estimate, mean_of
+from directions_proof.intervals import ANY, Estimate, mean_of, mean_percent
 from mend_proof.pictures import kind_prompt
-from mend_proof.plan import kind_of
+from mend_proof.plan import RunResults, groups_of
 from mend_proof.runs import Run, Wanted
 from mend_proof.targets import Rows, text_vectors
+from proof_files import Facts
 
 # Pictures of a context by which *fails when drawn* judges it.
 _LOOKED_AT = 10
@@ -61,10 +61,9 @@ _HEADING = (
     "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
     "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
 )
-Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
+def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> Facts:
     """Return the result of `Run.mended` by arm, beside the classifier as it was.
 
     The chosen contexts and their controls are cut to equal numbers a class; what other methods
@@ -75,7 +74,7 @@ def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
     alike = _cut({arm: lesson for arm, lesson in drawn.items() if arm in COMPARED}, run.seed)
     for arm in drawn.keys() - alike.keys():
         alike[arm] = _cut({MAIN: alike[MAIN], arm: drawn[arm]}, run.seed)[arm]
-    measured: dict[str, Any] = {"before": {"accuracy": dict(run.before.accuracy)}}
+    measured: Facts = {"before": {"accuracy": dict(run.before.accuracy)}}
     for arm in arms:
         if arm in alike:
             measured[arm] = run.mended(alike[arm])
@@ -115,7 +114,7 @@ class _Lessons:
             arms["garments in turn"] = self._in_turn
         return arms
 
-    def others(self) -> dict[str, Callable[[], dict[str, Any]]]:
+    def others(self) -> dict[str, Callable[[], Facts]]:
         """Return the arms of real rows."""
         return {
             "lambda 0": lambda: self.run.mended(None),
@@ -147,8 +146,9 @@ class _Lessons:
             kinds = self.run.target.kinds[pictures.label]
             share, more = divmod(pictures.count, len(kinds))
             for index, kind in enumerate(kinds):
-                if share + (index < more):
-                    wanted.append(Wanted(pictures.label, kind_prompt(kind), share + (index < more)))
+                count = share + (index < more)
+                if count:
+                    wanted.append(Wanted(pictures.label, kind_prompt(kind), count))
         return wanted
 
     def _failing_drawn(self, label: int) -> list[int]:
@@ -175,7 +175,7 @@ class _Lessons:
         return np.argsort(scores, kind="stable").tolist()
 
     @cached_property
-    def whitening(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def whitening(self) -> tuple[Floats, Floats]:
         vectors = self.run.audit.train.vectors.astype(np.float64)
         return vectors.mean(axis=0), vectors.std(axis=0, ddof=1)
 
@@ -201,7 +201,7 @@ class _Lessons:
                 directions[label] = fitted
         return directions
 
-    def _decisions(self, rows: Rows) -> NDArray[np.float64]:
+    def _decisions(self, rows: Rows) -> Floats:
         """Return (n,) by each row's class; NaN if it has no direction."""
         points = whiten(rows.vectors, *self.whitening)
         decisions = np.full(len(rows), np.nan)
@@ -215,16 +215,11 @@ class _Lessons:
         pool = run.target.rows(run.target.pool, clip=True)
         if run.target.pool == "train":
             pool = pool.of(np.setdiff1d(np.arange(len(pool)), run.train_rows))
-        hardest = hardest_rows(
-            self._decisions(pool), pool.labels, max(wanted.count for wanted in run.class_names())
-        )
         numbers = {wanted.label: wanted.count for wanted in run.class_names()}
+        most = max(numbers.values())
+        hardest = hardest_rows(self._decisions(pool), pool.labels, most).rows
         rows = np.concatenate(
-            [
-                hardest.rows[label][:count]
-                for label, count in numbers.items()
-                if label in hardest.rows
-            ]
+            [hardest[label][:count] for label, count in numbers.items() if label in hardest]
         )
         return Lesson(pool.features[rows], pool.labels[rows])
 
@@ -234,7 +229,7 @@ class _Lessons:
         weights = hard_weights(self._decisions(rows))
         return Lesson(rows.features, rows.labels, weights)
 
-    def _balanced(self, groups: NDArray[np.int64]) -> dict[str, Any]:
+    def _balanced(self, groups: Ints) -> Facts:
         run = self.run
         rows = self.run.halves.discover
         mined = run.audit.mined
@@ -250,7 +245,7 @@ class _Lessons:
             return run.mended(None)
         return run.mended(None, lesson) | {"rows": len(lesson)}
 
-    def _true_groups(self) -> NDArray[np.int64]:
+    def _true_groups(self) -> Ints:
         """Return (n,) which mined rows have the planted value; of the wardrobe, the index of each
         row's background."""
         audit = self.run.audit
@@ -260,29 +255,27 @@ class _Lessons:
         return audit.mined.has(str(world.attribute), str(world.value)).astype(np.int64)
 
 
-def measure(run: Run) -> dict[str, Any]:
+def measure(run: Run) -> Facts:
     """Return accuracies by arm; of the other methods only in the first runs of worlds."""
     if run.target.world is None:
         return measured_arms(run, (*CONTROLS, MAIN))
     return measured_arms(run, ARMS if run.seed % 100 < _OTHERS_IN else COMPARED)
 
 
-def measure_ranks(run: Run) -> dict[str, Any]:
+def measure_ranks(run: Run) -> Facts:
     """Return accuracies by the two ranks of contexts."""
     return measured_arms(run, (_NOTHING, _NAMES, MAIN, _LIFT))
 
 
-def table_ranks(results: Results) -> list[str]:
+def table_ranks(results: RunResults) -> list[str]:
     """Return Markdown: by count and by lift, and how much more lift gains."""
     lines = [
         "The wardrobe's classifiers, one run: a class that learned a place has most of its rows"
         " there, and by count"
         " that place is chosen for its few failures too.",
         "",
-        *_HEADING,
+        *_table(groups_of(results), (_BEFORE, _NOTHING, _NAMES, MAIN, _LIFT)),
     ]
-    for title, group in _groups(results).items():
-        lines += _lines(title, group, (_BEFORE, _NOTHING, _NAMES, MAIN, _LIFT))
     more = {
         which: _over(results, _LIFT, MAIN, which).points() for which in ("heldout", "slice", "test")
     }
@@ -290,8 +283,9 @@ def table_ranks(results: Results) -> list[str]:
     return [*lines, "", f"- by lift less by count, in points: {text}"]
 
 
-def table(results: Results) -> list[str]:
+def table(results: RunResults) -> list[str]:
     """Return Markdown: by kind and arm, and whether the aims are met."""
+    groups = groups_of(results)
     lines = [
         "*heldout*: failures of the confirm half. *slice*, *rest*: of the planted class on true"
         " renders of garments"
@@ -299,16 +293,14 @@ def table(results: Results) -> list[str]:
         " same run, in"
         " points; *slice gain* likewise. *pictures*: drawn ones that the head learned from.",
         "",
-        *_HEADING,
+        *_table(groups, (_BEFORE, *COMPARED)),
+        "",
+        *(f"- {_aims(title, group)}" for title, group in groups.items()),
     ]
-    groups = _groups(results)
-    for title, group in groups.items():
-        lines += _lines(title, group, (_BEFORE, *COMPARED))
-    lines += ["", *(f"- {_aims(title, group)}" for title, group in groups.items())]
     return [*lines, "", *_same_lambda(groups)]
 
 
-def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
+def _same_lambda(groups: Mapping[str, RunResults]) -> list[str]:
     """Compare chosen contexts with class names at one λ for both: the choice of λ is no part of the
     difference."""
     lines = [
@@ -320,31 +312,31 @@ def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
     for title, results in groups.items():
         first = next(iter(results.values()))[0]
         for index, lam in enumerate(lam for lam in first[MAIN]["curve"] if lam != "0"):
-            at = {which: _curves(results, lam, which) for which in ("heldout", "slice", "test")}
             cells = [
-                mean_of([chosen - names for chosen, names, _ in at[which]]).points() for which in at
+                _less(results, lam, _NAMES, which).points()
+                for which in ("heldout", "slice", "test")
             ]
-            cells.append(mean_of([chosen - before for chosen, _, before in at["test"]]).points())
+            cells.append(_less(results, lam, _BEFORE, "test").points())
             lines.append(f"| {title if index == 0 else ''} | {lam} | {' | '.join(cells)} |")
     return lines
 
 
-def _curves(results: Results, lam: str, which: str) -> list[tuple[float, float, float]]:
-    """Return by target means over runs at one λ: the chosen contexts, class names, the classifier
-    as it was."""
-    return [
-        (
-            float(np.nanmean([run[MAIN]["curve"][lam][which] for run in runs])),
-            float(np.nanmean([run[_NAMES]["curve"][lam][which] for run in runs])),
-            float(np.nanmean([_at(run, _BEFORE, which) for run in runs])),
-        )
-        for runs in results.values()
-    ]
+def _less(results: RunResults, lam: str, other: str, which: str) -> Estimate:
+    """Return by how much the chosen contexts are better at one λ than class names, or than the
+    classifier as it was."""
+
+    def at(arm: str) -> list[float]:
+        if arm == _BEFORE:
+            return _by_target(results, lambda run: _at(run, arm, which))
+        return _by_target(results, lambda run: run[arm]["curve"][lam][which])
+
+    return mean_of([chosen - less for chosen, less in zip(at(MAIN), at(other), strict=True)])
 
 
-def table_others(results: Results) -> list[str]:
+def table_others(results: RunResults) -> list[str]:
     """Return Markdown: by kind and arm."""
-    lines = [
+    having = {name: [run for run in runs if "filter" in run] for name, runs in results.items()}
+    return [
         "Of the first two runs of each world. *hard captions*: the same contexts, ranked by the"
         " class's direction."
         " *fails when drawn*: those whose first pictures fail most often, in place of confirmed"
@@ -353,48 +345,42 @@ def table_others(results: Results) -> list[str]:
         " twice. *DFR*: fitted"
         " on the discover half alone, as many of each class and group; by truth it is a bound.",
         "",
-        *_HEADING,
-    ]
-    having = {name: [run for run in runs if "filter" in run] for name, runs in results.items()}
-    for title, group in _groups({name: runs for name, runs in having.items() if runs}).items():
-        lines += _lines(
-            title,
-            group,
+        *_table(
+            groups_of({name: runs for name, runs in having.items() if runs}),
             (_BEFORE, _NOTHING, _NAMES, MAIN, *(arm for arm in ARMS if arm not in COMPARED)),
-        )
+        ),
+    ]
+
+
+def _table(groups: Mapping[str, RunResults], arms: Sequence[str]) -> list[str]:
+    lines = list(_HEADING)
+    for title, results in groups.items():
+        lines += _lines(title, results, arms)
     return lines
 
 
-def _groups(results: Results) -> dict[str, Results]:
-    groups: dict[str, Results] = {}
-    kinds = list(dict.fromkeys(kind_of(name) for name in results))
-    for kind in kinds:
-        of_kind = {name: runs for name, runs in results.items() if kind_of(name) == kind}
-        groups[f"{kind} ({len(of_kind)})"] = of_kind
-    worlds = {name: runs for name, runs in results.items() if kind_of(name) != "wardrobe"}
-    if len([kind for kind in kinds if kind != "wardrobe"]) > 1:
-        groups[f"all worlds ({len(worlds)})"] = worlds
-    return groups
-
-
-def _lines(title: str, results: Results, arms: Sequence[str]) -> list[str]:
+def _lines(title: str, results: RunResults, arms: Sequence[str]) -> list[str]:
     lines = []
     for arm in arms:
         having = {name: runs for name, runs in results.items() if arm in runs[0]}
         if not having:
             continue
         mark = "" if len(having) == len(results) else f" ({len(having)})"
-        cells = [
-            _share(having, arm, "seed"),
-            _share(having, arm, "heldout"),
-            "" if arm in (_BEFORE, _NOTHING) else _over(having, arm, _NOTHING, "heldout").points(),
-            _share(having, arm, "slice"),
-            "" if arm in (_BEFORE, _NOTHING) else _over(having, arm, _NOTHING, "slice").points(),
-            _share(having, arm, "rest"),
-            "" if arm == _BEFORE else _over(having, arm, _BEFORE, "test").points(),
-            "" if arm == _BEFORE else f"{_mean(having, arm, 'lambda'):.2f}",
-            "" if arm == _BEFORE else f"{_mean(having, arm, 'pictures'):.0f}",
-        ]
+        cells = [_share(having, arm, "seed")]
+        for which in ("heldout", "slice"):
+            gain = ""
+            if arm not in (_BEFORE, _NOTHING):
+                gain = _over(having, arm, _NOTHING, which).points()
+            cells += [_share(having, arm, which), gain]
+        cells.append(_share(having, arm, "rest"))
+        if arm == _BEFORE:
+            cells += ["", "", ""]
+        else:
+            cells += [
+                _over(having, arm, _BEFORE, "test").points(),
+                f"{_mean(having, arm, 'lambda'):.2f}",
+                f"{_mean(having, arm, 'pictures'):.0f}",
+            ]
         lines.append(
             f"| {title if arm == _BEFORE else ''} | {arm.replace('lambda', 'λ =')}{mark} |"
             f" {' | '.join(cells)} |"
@@ -402,7 +388,7 @@ def _lines(title: str, results: Results, arms: Sequence[str]) -> list[str]:
     return lines
 
 
-def _aims(title: str, results: Results) -> str:
+def _aims(title: str, results: RunResults) -> str:
     def compared(which: str) -> str:
         chosen, names = (_over(results, arm, _NOTHING, which) for arm in (MAIN, _NAMES))
         ratio = (
@@ -427,31 +413,28 @@ def _aims(title: str, results: Results) -> str:
     )
 
 
-def _beyond_twice(run: Mapping[str, Any], which: str) -> float:
+def _beyond_twice(run: Facts, which: str) -> float:
     """Return the gain of the chosen contexts over λ = 0, less twice that of class names."""
     chosen, names, nothing = (_at(run, arm, which) for arm in (MAIN, _NAMES, _NOTHING))
     return chosen - nothing - 2 * (names - nothing)
 
 
-def _share(results: Results, arm: str, which: str) -> str:
-    shares = [
-        float(np.nanmean([_at(run, arm, which) for run in runs])) for runs in results.values()
-    ]
-    return mean_of(shares, SHARE).text(percent=True)
+def _share(results: RunResults, arm: str, which: str) -> str:
+    return mean_percent(_by_target(results, lambda run: _at(run, arm, which)))
 
 
-def _mean(results: Results, arm: str, which: str) -> float:
+def _by_target(results: RunResults, value: Callable[[Facts], float]) -> list[float]:
+    """Return the mean of a value over the runs of each target."""
+    return [float(np.nanmean([value(run) for run in runs])) for runs in results.values()]
+
+
+def _mean(results: RunResults, arm: str, which: str) -> float:
     return float(np.mean([run[arm][which] for runs in results.values() for run in runs]))
 
 
-def _over(results: Results, arm: str, other: str, which: str) -> Estimate:
-    return mean_of(
-        [
-            float(np.nanmean([_at(run, arm, which) - _at(run, other, which) for run in runs]))
-            for runs in results.values()
-        ]
-    )
+def _over(results: RunResults, arm: str, other: str, which: str) -> Estimate:
+    return mean_of(_by_target(results, lambda run: _at(run, arm, which) - _at(run, other, which)))
 
 
-def _at(run: Mapping[str, Any], arm: str, which: str) -> float:
+def _at(run: Facts, arm: str, which: str) -> float:
     return run[arm]["accuracy"][which]

@@ -10,7 +10,6 @@ through the package; only the slice is known here alone.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,8 +19,6 @@ from unittest import mock
 import datasets
 import numpy as np
 import timm
-from numpy.typing import NDArray
-from PIL import Image
 
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.lab.planted import PlantedWorld
@@ -37,8 +34,10 @@ from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import head_of
 from counterfoil.prediction.embedding import classifier_embedder, embed
 from counterfoil.recipe import load_recipe
-from directions_proof.intervals import SHARE, mean_of
+from directions_proof.intervals import mean_of, mean_percent
 from lab_training.classify import save_model
+from proof_files import Facts, Results
+from proof_pictures import png_of
 
 ROWS = {"train": 1200, "validation": 1500, "pool": 1500, "test": 2000}
 _OF = {"pool": "test", "test": "proof"}
@@ -56,7 +55,7 @@ _ORDER = (BEFORE, RETRAINED, RANDOM, *BASELINES)
 FITS = ("lbfgs", NETWORK)
 
 
-def measured_world(world: PlantedWorld, folder: Path) -> dict[str, Any]:
+def measured_world(world: PlantedWorld, folder: Path) -> Facts:
     """Return by fit and arm the accuracy in the slice, in the rest of its class and on all rows of
     the test."""
     recipe = _saved(world, folder)
@@ -64,9 +63,7 @@ def measured_world(world: PlantedWorld, folder: Path) -> dict[str, Any]:
     return {fit: _mended(world, recipe, name, fit, folder / fit) for fit in FITS}
 
 
-def _mended(
-    world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path
-) -> dict[str, dict[str, Any]]:
+def _mended(world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path) -> dict[str, Facts]:
     network = fit == NETWORK
     given = [f"{baseline}:pool" for baseline in BASELINES if network or baseline not in TRAINED]
     source = mend_source(recipe, (), "test", None, 0, None, ["pool"])
@@ -101,32 +98,21 @@ def _mended(
     retrained = fitted[0]
     at_lambda = fitted[2::2]
     original = Network.of(classifier) if network else head_of(classifier)
-    arms = {
-        BEFORE: _shares(original, features, labels, members, of_class),
-        RETRAINED: _shares(retrained.head, features, labels, members, of_class),
-    }
+
+    def shares(head: Any) -> Facts:
+        right = head.logits(features).argmax(axis=1) == labels
+        return {
+            "slice": float(right[members].mean()),
+            "rest": float(right[of_class & ~members].mean()),
+            "all": float(right.mean()),
+        }
+
+    arms = {BEFORE: shares(original), RETRAINED: shares(retrained.head)}
     for variant, head in zip(mended.summary.arms[1:], at_lambda, strict=True):
         # All methods have the same control.
         arm = RANDOM if variant.what == ANY else variant.name.partition(":")[0]
-        arms[arm] = _shares(head.head, features, labels, members, of_class) | {
-            "chosen": variant.lam
-        }
+        arms[arm] = shares(head.head) | {"chosen": variant.lam}
     return arms
-
-
-def _shares(
-    head: Any,
-    features: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    members: NDArray[np.bool_],
-    of_class: NDArray[np.bool_],
-) -> dict[str, Any]:
-    right = head.logits(features).argmax(axis=1) == labels
-    return {
-        "slice": float(right[members].mean()),
-        "rest": float(right[of_class & ~members].mean()),
-        "all": float(right.mean()),
-    }
 
 
 def _saved(world: PlantedWorld, folder: Path) -> Path:
@@ -140,7 +126,7 @@ def _saved(world: PlantedWorld, folder: Path) -> Path:
         name = _OF.get(split, split)
         table = datasets.Dataset.from_dict(
             {
-                "image": [{"bytes": _png(world.pixels(name, row)), "path": None} for row in rows],
+                "image": [{"bytes": png_of(world.pixels(name, row)), "path": None} for row in rows],
                 "label": world.labels(name)[:count].tolist(),
                 "garment": [f"{name}-{world.scene(name, row).garment}" for row in rows],
             }
@@ -161,12 +147,6 @@ def _saved(world: PlantedWorld, folder: Path) -> Path:
         )
     )
     return recipe
-
-
-def _png(pixels: NDArray[np.uint8]) -> bytes:
-    with io.BytesIO() as file:
-        Image.fromarray(pixels).save(file, "PNG")
-        return file.getvalue()
 
 
 def _trained(world: PlantedWorld, recipe: Path, folder: Path) -> Path:
@@ -196,7 +176,7 @@ def _trained(world: PlantedWorld, recipe: Path, folder: Path) -> Path:
     return folder.resolve()
 
 
-def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+def table(results: Mapping[str, Results]) -> list[str]:
     """Return Markdown: accuracies by fit and arm, and what an arm gains over random images in the
     slice."""
     lines = [
@@ -215,7 +195,7 @@ def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
             if not having or (arm == BEFORE and fit == NETWORK):
                 continue
             cells = [
-                mean_of([world[arm][which] for world in having], SHARE).text(percent=True)
+                mean_percent([world[arm][which] for world in having])
                 for which in ("slice", "rest", "all")
             ]
             for other in (RETRAINED, RANDOM):

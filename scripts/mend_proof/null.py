@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats32, Ints
 from counterfoil.mending.document import HELDOUT, LEVEL
 from counterfoil.mending.evaluating import (
     GRID,
@@ -34,6 +34,8 @@ from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
 from counterfoil.mending.one_model import ContextRows, HeadFitting, compared_controls
 from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Context, Variant
 from counterfoil.models.classifiers.head import LinearHead
+from mend_proof.plan import RunResults
+from proof_files import Facts
 
 CASES = ("alike", "noise", "planted")
 RUNS = 200
@@ -52,7 +54,7 @@ all."""
 _PURPOSE = 31
 
 
-def measure(run: Any) -> dict[str, Any]:
+def measure(run: Any) -> Facts:
     """Count verdicts by case; `some`: a control was beaten at some λ; `retrained`: the retrained
     head was."""
     return {case: counted(case, range(run.seed * RUNS, (run.seed + 1) * RUNS)) for case in CASES}
@@ -69,7 +71,7 @@ def counted(case: str, seeds: Sequence[int]) -> dict[str, int]:
     return dict(counts)
 
 
-def said(case: str, seed: int) -> dict[str, Any]:
+def said(case: str, seed: int) -> Facts:
     """Return the verdicts of one run."""
     rng = np.random.default_rng([_PURPOSE, CASES.index(case), seed])
     contexts = tuple(
@@ -77,12 +79,10 @@ def said(case: str, seed: int) -> dict[str, Any]:
         for label in range(_CLASSES)
         for index in range(1, len(_SHOWN))
     )
-    learned = _rows(rng, _LEARNED * _CLASSES, False)
-    head = fit_head(_nothing(), Lesson(learned[0], learned[1]), None, 0.0).head
-    train_rows = np.concatenate(
-        [np.flatnonzero(learned[1] == label)[:_TRAIN] for label in range(_CLASSES)]
-    )
-    train = Lesson(learned[0][train_rows], learned[1][train_rows])
+    features, labels, _ = _rows(rng, _LEARNED * _CLASSES, False)
+    head = fit_head(_nothing(), Lesson(features, labels), None, 0.0).head
+    first = _first_of_each(labels, _TRAIN)
+    train = Lesson(features[first], labels[first])
     evaluation = _evaluation(rng, head, contexts)
     lessons = {CONTEXTS: _drawn(rng, case, case == "planted")} | {
         what: _drawn(rng, case, False) for what in (CLASS_NAME, RANDOM)
@@ -100,12 +100,12 @@ def said(case: str, seed: int) -> dict[str, Any]:
     variant = fitted[CONTEXTS]
     if variant.result.lam == 0:
         return {"with controls": "λ = 0", "alone": "λ = 0", "some": False, "retrained": False}
-    outcome: dict[str, Any] = {}
+    outcome: Facts = {}
     for beside_what, kinds in (
         ("with controls", (RETRAINED, CLASS_NAME, RANDOM)),
         ("alone", (RETRAINED,)),
     ):
-        beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
+        beside = {what: fitted[what] for what in kinds}
         comparisons = compared_with(
             variant.chosen, compared_controls(variant, beside, GRID), evaluation
         )
@@ -113,27 +113,29 @@ def said(case: str, seed: int) -> dict[str, Any]:
         words = judge_variant(comparisons, variant.result, has_test=True, missing=missing)[1]
         outcome[beside_what] = next(begins for begins in SAID if words.startswith(begins))
         if beside_what == "with controls":
-            heldout = [
-                comparison
-                for comparison in comparisons
-                if comparison.set == HELDOUT and comparison.lam != 0
-            ]
             beaten = [
                 comparison.against
-                for comparison in heldout
-                if comparison.difference > 0 and (comparison.low or 0) > 0 and comparison.p <= LEVEL
+                for comparison in comparisons
+                if comparison.set == HELDOUT
+                and comparison.lam != 0
+                and comparison.difference > 0
+                and (comparison.low or 0) > 0
+                and comparison.p <= LEVEL
             ]
             outcome |= {"some": bool(beaten), "retrained": RETRAINED in beaten}
     return outcome
+
+
+def _first_of_each(labels: Ints, count: int) -> Ints:
+    """Return the first rows of each class."""
+    return np.concatenate([np.flatnonzero(labels == label)[:count] for label in range(_CLASSES)])
 
 
 def _nothing() -> LinearHead:
     return LinearHead(np.zeros((_CLASSES, _WIDTH), np.float32), np.zeros(_CLASSES, np.float32))
 
 
-def _rows(
-    rng: np.random.Generator, count: int, in_contexts: bool
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+def _rows(rng: np.random.Generator, count: int, in_contexts: bool) -> tuple[Floats32, Ints, Ints]:
     """Return features, labels, and which context each row shows (0: no context)."""
     labels = rng.integers(0, _CLASSES, count)
     shown = rng.integers(0, len(_SHOWN), count) if in_contexts else np.zeros(count, np.int64)
@@ -147,7 +149,7 @@ def _rows(
 def _drawn(rng: np.random.Generator, case: str, in_contexts: bool) -> Lesson:
     """Return as many rows of each class, moved as a generator moves all that it draws."""
     features, labels, _ = _rows(rng, 40 * _DRAWN * _CLASSES, in_contexts)
-    rows = np.concatenate([np.flatnonzero(labels == label)[:_DRAWN] for label in range(_CLASSES)])
+    rows = _first_of_each(labels, _DRAWN)
     targets = labels[rows]
     return Lesson(
         features[rows] + np.float32(0.3), rng.permutation(targets) if case == "noise" else targets
@@ -192,7 +194,7 @@ def _evaluation(
     )
 
 
-def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def table(results: RunResults) -> list[str]:
     """Return Markdown: a line a case."""
     lines = [
         "Simulated features in place of images. *alike*: contexts and both controls are of one"
@@ -213,14 +215,7 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         for runs in results.values():
             for run in runs:
                 counts.update(run[case])
-        cells = [
-            counts[SAID[2]],
-            counts[SAID[0]],
-            counts[SAID[1]],
-            counts["some"],
-            counts["retrained"],
-        ]
-        lines.append(
-            f"| {case} | {counts['runs']} | {counts['λ = 0']} | {' | '.join(map(str, cells))} |"
-        )
+        said_of = ("λ = 0", SAID[2], SAID[0], SAID[1], "some", "retrained")
+        cells = [str(counts[words]) for words in ("runs", *said_of)]
+        lines.append(f"| {case} | {' | '.join(cells)} |")
     return lines

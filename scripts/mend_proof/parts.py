@@ -9,6 +9,7 @@ from typing import Any
 
 from mend_proof import around, choosing, collective, mending, null
 from mend_proof.plan import AROUND, CHOSEN_IN, WORLDS, kind_of
+from proof_files import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,10 @@ class Part:
     """
 
     title: str
-    measure: Callable[[Any], dict[str, Any]]
+    measure: Callable[[Any], Facts]
     table: Callable[[Any], list[str]]
     together: bool = False
     worlds: bool = True
-    wardrobe: bool = True
     runs: int = 5
     draws_nothing: bool = False
     measured_as: str | None = None
@@ -34,7 +34,7 @@ class Part:
         if self.only and target not in self.only:
             return False
         if kind_of(target) == "wardrobe":
-            return self.wardrobe
+            return True
         return self.worlds and (self.draws_nothing or target not in CHOSEN_IN or target in WORLDS)
 
     def most_runs(self, target: str) -> int:

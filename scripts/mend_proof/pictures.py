@@ -13,7 +13,6 @@ checked coat is what its classifiers know as a coat.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -21,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats32
 from counterfoil.generate.tokens.class_tokens import read_class_tokens
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, PATTERNS
 from counterfoil.mining.methods.context_proposals import ContextList
@@ -32,14 +31,11 @@ from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import ContextsSettings
 from lab_training.captions import caption_of as words_of_claims
 from mend_proof.targets import Target, clip_vectors
-from proof_files import saved
+from proof_files import arrays_of, save_arrays, saved, text_digest
+from proof_pictures import Pixels, draw_pictures
 
 _PLACES = ContextsSettings(axis="background", contexts="wardrobe")
 _COLOURS = ContextsSettings(axis="colour", contexts="wardrobe-colours")
-# As the lab's recipes draw.
-_STEPS = 12
-_GUIDANCE = 3.0
-_BATCH = 25
 _FIRST_SEED = 77_000_000
 
 
@@ -143,20 +139,22 @@ class Pictures:
             / f"{'tokens' if tokens else 'names'}-{folder_sha256(LAB_WEIGHTS / 'sd')[:8]}"
         )
 
-    def of(self, prompt: str, count: int) -> NDArray[np.uint8]:
+    def of(self, prompt: str, count: int) -> Pixels:
         """Return the first `count` pictures of a prompt, drawn where they are missing: uint8
         [count, 64, 64, 3].
 
         `{0}` … stand for classes in it.
         """
-        known = self._known(prompt)
+        nothing = np.zeros((0, 64, 64, 3), np.uint8)
+        known = arrays_of(self.path(prompt)).get("pixels", nothing)
         if len(known) < count:
-            more = self._draw(prompt, range(len(known), count))
+            seeds = range(_FIRST_SEED + len(known), _FIRST_SEED + count)
+            more = draw_pictures(self._pipeline, self._written(prompt), seeds)
             known = np.concatenate([known, more])
-            saved(self.path(prompt), lambda to: np.savez_compressed(to, pixels=known))
+            save_arrays(self.path(prompt), {"pixels": known}, compressed=True)
         return known[:count]
 
-    def vectors(self, prompt: str, count: int) -> NDArray[np.float32]:
+    def vectors(self, prompt: str, count: int) -> Floats32:
         """Return (count, width) of the first pictures of a prompt, by CLIP, kept beside them."""
         path = self.path(prompt).with_suffix(".clip.npy")
         known = np.load(path) if path.exists() else np.zeros((0, 1), np.float32)
@@ -167,34 +165,7 @@ class Pictures:
 
     def path(self, prompt: str) -> Path:
         """Return the file of a prompt."""
-        return self.folder / f"{hashlib.sha256(prompt.encode()).hexdigest()[:24]}.npz"
-
-    def _known(self, prompt: str) -> NDArray[np.uint8]:
-        path = self.path(prompt)
-        if not path.exists():
-            return np.zeros((0, 64, 64, 3), np.uint8)
-        with np.load(path) as arrays:
-            return arrays["pixels"]
-
-    def _draw(self, prompt: str, numbers: range) -> NDArray[np.uint8]:
-        import torch
-
-        parts = []
-        written = self._written(prompt)
-        for start in range(numbers.start, numbers.stop, _BATCH):
-            batch = range(start, min(start + _BATCH, numbers.stop))
-            with torch.inference_mode():
-                images = self._pipeline(
-                    prompt=[written] * len(batch),
-                    num_inference_steps=_STEPS,
-                    guidance_scale=_GUIDANCE,
-                    generator=[
-                        torch.Generator().manual_seed(_FIRST_SEED + number) for number in batch
-                    ],
-                    output_type="np",
-                ).images
-            parts.append(np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8))
-        return np.concatenate(parts)
+        return self.folder / f"{text_digest(prompt)}.npz"
 
     def _written(self, prompt: str) -> str:
         """Return the prompt as the generator reads it: each `{label}` is a class's name, or its

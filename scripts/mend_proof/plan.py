@@ -7,11 +7,14 @@ setting; printed are worlds and runs from 100.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from proof_files import CLASSIFIERS, PACKAGE, code_of, imported_by
+from proof_files import CLASSIFIERS, PACKAGE, Facts, code_of, imported_by
 
+RunResults: TypeAlias = Mapping[str, Sequence[Facts]]
+"""What a part measured by target, in each run."""
 Rank = Literal["count", "lift"]
 RANKS: tuple[Rank, ...] = ("count", "lift")
 
@@ -86,3 +89,16 @@ def code_of_part(name: str) -> str:
             *imported_by("mend_proof", name, ("plan", "parts")),
         ]
     )
+
+
+def groups_of(results: RunResults) -> Mapping[str, RunResults]:
+    """Return the results of each kind of target, and of all worlds where there are several
+    kinds."""
+    by_kind: dict[str, dict[str, Sequence[Facts]]] = {}
+    for name, runs in results.items():
+        by_kind.setdefault(kind_of(name), {})[name] = runs
+    groups = {f"{kind} ({len(of_kind)})": of_kind for kind, of_kind in by_kind.items()}
+    worlds = {name: runs for name, runs in results.items() if kind_of(name) != "wardrobe"}
+    if len(by_kind.keys() - {"wardrobe"}) > 1:
+        groups[f"all worlds ({len(worlds)})"] = worlds
+    return groups

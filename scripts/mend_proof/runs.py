@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from counterfoil.arrays import Bools, Floats, Floats32, Ints
 from counterfoil.data.labelled_images import Halves, deal_halves
 from counterfoil.mending.evaluating import choose_lambda
 from counterfoil.mending.fitting import FittedHead, Lesson, fit_head
@@ -32,6 +31,7 @@ from counterfoil.recipe import load_recipe
 from mend_proof.pictures import Context, Pictures, contexts_of, plain_prompt, without_class
 from mend_proof.plan import Rank, Settings
 from mend_proof.targets import Rows, Target, text_vectors
+from proof_files import Facts
 
 _DRAW = 2
 _OTHERS = 3
@@ -61,7 +61,7 @@ class Scored:
 
     accuracy: Mapping[str, float]
     discover: float
-    contexts: NDArray[np.float64]
+    contexts: Floats
 
 
 class Audit:
@@ -70,7 +70,7 @@ class Audit:
     def __init__(self, target: Target, pictures: Pictures) -> None:
         self.target = target
         self.pictures = pictures
-        self._features: dict[str, NDArray[np.float32]] = {}
+        self._features: dict[str, Floats32] = {}
 
     @cached_property
     def head(self) -> LinearHead:
@@ -93,7 +93,7 @@ class Audit:
         return self.target.rows(self.target.truth)
 
     @cached_property
-    def failed(self) -> NDArray[np.bool_]:
+    def failed(self) -> Bools:
         """(n,) of the mined rows."""
         return answers(self.head, self.mined) != self.mined.labels
 
@@ -102,7 +102,7 @@ class Audit:
         return [contexts_of(self.target, label) for label in range(len(self.target.class_names))]
 
     @cached_property
-    def assigned(self) -> NDArray[np.int64]:
+    def assigned(self) -> Ints:
         """(n,) for each mined row the place of its context among those of its label."""
         nearest = np.zeros(len(self.mined), np.int64)
         for label, contexts in enumerate(self.contexts):
@@ -113,7 +113,7 @@ class Audit:
             )
         return nearest
 
-    def features(self, prompt: str, count: int) -> NDArray[np.float32]:
+    def features(self, prompt: str, count: int) -> Floats32:
         """Return (count, d) of the first pictures of a prompt, by the target."""
         known = self._features.get(prompt)
         if known is None or len(known) < count:
@@ -121,7 +121,7 @@ class Audit:
             self._features[prompt] = known
         return known[:count]
 
-    def accepted(self, prompt: str, label: int, count: int, screen: str) -> NDArray[np.int64]:
+    def accepted(self, prompt: str, label: int, count: int, screen: str) -> Ints:
         """Return which of the first pictures of a prompt show its class, by CLIP."""
         if screen == "all":
             return np.arange(count)
@@ -176,13 +176,11 @@ class Run:
         return Lesson(train.features[rows], train.labels[rows])
 
     @cached_property
-    def train_rows(self) -> NDArray[np.int64]:
+    def train_rows(self) -> Ints:
         """Which rows of train a head learns from."""
-        most = (
-            self.settings.per_class
-            if self.target.world is not None
-            else min(self.settings.per_class, WIDE)
-        )
+        most = self.settings.per_class
+        if self.target.world is None:
+            most = min(most, WIDE)
         return choose_train_rows(self.audit.train.labels, most, self.seed)
 
     def counts(self, label: int) -> list[ContextCount]:
@@ -192,39 +190,37 @@ class Run:
             self.audit.assigned[rows], self.audit.failed[rows], len(self.audit.contexts[label])
         )
 
-    def chosen(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[int]:
+    def chosen(self, label: int, rank: Rank | None = None) -> list[int]:
         """Return the indices of the contexts that are chosen for a class, the first one first."""
         settings = self.settings
         return choose_contexts(
             self.counts(label),
-            settings.k if k is None else k,
+            settings.k,
             rank or settings.rank,
             settings.fewest_failures,
         )
 
-    def wanted(self, rank: Rank | None = None, k: int | None = None) -> list[Wanted]:
+    def wanted(self, rank: Rank | None = None) -> list[Wanted]:
         """Return the pictures to draw of the chosen contexts of all classes."""
         return [
-            Wanted(label, self.audit.contexts[label][index].prompt, count)
-            for label, _ in enumerate(self.audit.contexts)
-            for index, count in self.numbers(label, rank, k)
+            Wanted(label, contexts[index].prompt, count)
+            for label, contexts in enumerate(self.audit.contexts)
+            for index, count in self.numbers(label, rank)
         ]
 
-    def numbers(
-        self, label: int, rank: Rank | None = None, k: int | None = None
-    ) -> list[tuple[int, int]]:
+    def numbers(self, label: int, rank: Rank | None = None) -> list[tuple[int, int]]:
         """Return (index, pictures) of the chosen contexts of a class."""
         counts = self.counts(label)
         settings = self.settings
         return [
             (index, images_a_context(counts[index].failures, settings.a_failure, settings.most))
-            for index in self.chosen(label, rank, k)
+            for index in self.chosen(label, rank)
         ]
 
     def class_names(self) -> list[Wanted]:
         """Return as many pictures a class by its name alone."""
         pictures = []
-        for label, _ in enumerate(self.audit.contexts):
+        for label in range(len(self.audit.contexts)):
             count = sum(count for _, count in self.numbers(label))
             if count:
                 pictures.append(Wanted(label, plain_prompt(self.target, label), count))
@@ -249,14 +245,12 @@ class Run:
         targets = []
         for pictures in wanted:
             pool = self.pool_of(pictures)
-            accepted = self.audit.accepted(
-                pictures.prompt, pictures.label, pool, self.settings.screen
-            )
-            rows = np.random.default_rng([self.seed, _DRAW, pictures.label]).permutation(accepted)[
-                : pictures.count
-            ]
+            label = pictures.label
+            accepted = self.audit.accepted(pictures.prompt, label, pool, self.settings.screen)
+            order = np.random.default_rng([self.seed, _DRAW, label]).permutation(accepted)
+            rows = order[: pictures.count]
             features.append(self.audit.features(pictures.prompt, pool)[rows])
-            targets.append(np.full(len(rows), pictures.label, np.int64))
+            targets.append(np.full(len(rows), label, np.int64))
         return Lesson(np.concatenate(features), np.concatenate(targets))
 
     def pool_of(self, wanted: Wanted) -> int:
@@ -267,20 +261,22 @@ class Run:
         )
 
     @cached_property
-    def groups(self) -> list[NDArray[np.int64]]:
+    def groups(self) -> list[Ints]:
         """Rows of the discover half in each chosen context of each class."""
         mined = self.audit.mined
         rows = self.halves.discover
         return [
             rows[(mined.labels[rows] == label) & (self.audit.assigned[rows] == index)]
-            for label, _ in enumerate(self.audit.contexts)
+            for label in range(len(self.audit.contexts))
             for index in self.chosen(label)
         ]
 
     def scored(self, head: LinearHead) -> Scored:
         """Return the accuracies of a head."""
         mined = self.audit.mined
-        halves = self.halves
+        discover = self.halves.discover
+        confirm = self.halves.confirm
+        failed = self.audit.failed
         right = answers(head, mined) == mined.labels
         measured = self.audit.measured
         truth = self.audit.truth
@@ -289,12 +285,10 @@ class Run:
         of_class = np.isin(truth.labels, np.unique(truth.labels[truth.members]))
         sets = {
             "test": on_test,
-            "seed": right[halves.discover[self.audit.failed[halves.discover]]],
-            "heldout": right[halves.confirm[self.audit.failed[halves.confirm]]],
-            "heldout slice": right[
-                halves.confirm[(self.audit.failed & mined.members)[halves.confirm]]
-            ],
-            "confirm": right[halves.confirm],
+            "seed": right[discover[failed[discover]]],
+            "heldout": right[confirm[failed[confirm]]],
+            "heldout slice": right[confirm[(failed & mined.members)[confirm]]],
+            "confirm": right[confirm],
             "slice": on_truth[truth.members],
             "rest": on_truth[of_class & ~truth.members],
             "truth": on_truth,
@@ -304,11 +298,11 @@ class Run:
                 name: float(hits.mean()) if len(hits) else float("nan")
                 for name, hits in sets.items()
             },
-            float(right[halves.discover].mean()),
+            float(right[discover].mean()),
             np.asarray([right[rows].mean() for rows in self.groups]),
         )
 
-    def mended(self, debug: Lesson | None, train: Lesson | None = None) -> dict[str, Any]:
+    def mended(self, debug: Lesson | None, train: Lesson | None = None) -> Facts:
         """Return accuracies of an arm with the λ that the discover half chooses, and of every λ of
         the grid."""
         train = train or self.lesson
@@ -354,12 +348,12 @@ class Run:
         return self.scored(self.audit.head)
 
 
-def _likeness(vectors: NDArray[np.float32], kinds: Sequence[str]) -> NDArray[np.float32]:
+def _likeness(vectors: Floats32, kinds: Sequence[str]) -> Floats32:
     """Return (n,) the largest cosine with the plain caption of any garment of a class."""
     return (vectors @ text_vectors([f"a photo of a {kind}" for kind in kinds]).T).max(axis=1)
 
 
-def answers(head: LinearHead, rows: Rows) -> NDArray[np.int64]:
+def answers(head: LinearHead, rows: Rows) -> Ints:
     """Return the (n,) best outputs."""
     return head.logits(rows.features).argmax(axis=1).astype(np.int64)
 

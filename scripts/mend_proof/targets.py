@@ -9,16 +9,15 @@ Features are computed once and kept as arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
+from counterfoil.arrays import Bools, Floats32, Ints
 from counterfoil.lab.planted import VERSION as PLANTED_VERSION
 from counterfoil.lab.planted import PlantedWorld, named_world
 from counterfoil.lab.scenes import VERSION as WARDROBE_VERSION
@@ -26,12 +25,12 @@ from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, BACKGROUND_BIAS, BACKGROUNDS, CLASSES
 from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.models.classifiers import Classifier, load_classifier
-from counterfoil.models.clip import ClipModel, load_clip
-from counterfoil.models.names import LAB_WEIGHTS, folder_sha256, local_folder
-from proof_files import saved
+from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
+from directions_proof.captions import vector_of
+from directions_proof.worlds import clip
+from proof_files import Arrays, arrays_of, kept_array, save_arrays, sha256_of
+from proof_pictures import BATCH, Pixels, batches_for, images_of
 
-CLIP = "lab:clip"
-_BATCH = 64
 TRUE_RENDERS = "renders"
 _PURPOSE = 14
 # Split → how many of its first rows are looked at: of planted worlds, of the wardrobe.
@@ -48,11 +47,11 @@ class Rows:
     asked. attributes: name → (n,) places in `ATTRIBUTES`.
     """
 
-    labels: NDArray[np.int64]
-    units: NDArray[np.int64]
-    members: NDArray[np.bool_]
-    features: NDArray[np.float32]
-    vectors: NDArray[np.float32]
+    labels: Ints
+    units: Ints
+    members: Bools
+    features: Floats32
+    vectors: Floats32
     attributes: NDArray[np.int8]
 
     def __len__(self) -> int:
@@ -62,7 +61,7 @@ class Rows:
         """Return some rows, by indices or a mask."""
         return Rows(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
 
-    def has(self, attribute: str, value: str) -> NDArray[np.bool_]:
+    def has(self, attribute: str, value: str) -> Bools:
         """Return (n,) which scenes have a value."""
         index = list(ATTRIBUTES).index(attribute)
         return self.attributes[:, index] == ATTRIBUTES[attribute].index(value)
@@ -115,56 +114,33 @@ class Target:
     @cached_property
     def sha256(self) -> str:
         """Of the classifier's folder, without loading it."""
-        folder = local_folder(self.model)
-        assert folder is not None
-        return folder_sha256(folder)
+        return sha256_of(self.model)
 
     @cached_property
     def classifier(self) -> Classifier:
         return load_classifier(self.model)
 
-    def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def features(self, pixels: Pixels) -> Floats32:
         """Return (n, d) what the last layer sees of pictures uint8 [n, 64, 64, 3]."""
-        import torch
-
-        transform = self.classifier.transform()
         parts = []
-        for start in range(0, len(pixels), _BATCH):
-            part = [transform(Image.fromarray(pixel)) for pixel in pixels[start : start + _BATCH]]
-            batch_features = self.classifier.features(torch.stack(part), "cpu")
-            assert batch_features is not None
-            parts.append(batch_features.numpy())
+        for batch in batches_for(self.classifier, pixels):
+            features = self.classifier.features(batch, "cpu")
+            assert features is not None
+            parts.append(features.numpy())
         return np.concatenate(parts)
 
     def rows(self, split: str, clip: bool = False) -> Rows:
         """Return the rows of a split; `clip`: with CLIP's vectors."""
-        held = self._held(split)
-        features = self._own(split)
-        vectors = _vectors(self._scenes_name, split, held["count"], self.kept) if clip else None
-        empty = np.zeros((len(features), 0), np.float32)
-        return Rows(
-            held["labels"], held["units"], held["members"], features, empty if vectors is None else vectors,
-            held["attributes"],
-        )  # fmt: skip
-
-    @property
-    def _scenes_name(self) -> str:
-        return "wardrobe" if self.world is None else self.world.name
-
-    def _own(self, split: str) -> NDArray[np.float32]:
-        path = (
-            self.kept
-            / "features"
-            / f"{_file(self.name)}-{split}-{count_of(self._scenes_name, split)}-{self.sha256[:12]}.npy"
+        scenes = "wardrobe" if self.world is None else self.world.name
+        name = self.name.replace(":", "-").replace("/", "-")
+        path = f"{name}-{split}-{count_of(scenes, split)}-{self.sha256[:12]}.npy"
+        features = kept_array(
+            self.kept / "features" / path, lambda: self.features(_pixels(scenes, split, self.kept))
         )
-        if not path.exists():
-            pixels = _pixels(self._scenes_name, split, self._held(split)["count"], self.kept)
-            features = self.features(pixels)
-            saved(path, lambda to: np.save(to, features))
-        return np.load(path)
-
-    def _held(self, split: str) -> dict[str, Any]:
-        return _facts(self._scenes_name, split, self.kept)
+        vectors = np.zeros((len(features), 0), np.float32)
+        if clip:
+            vectors = _vectors(scenes, split, self.kept)
+        return Rows(features=features, vectors=vectors, **_facts(scenes, split, self.kept))
 
 
 def count_of(scenes: str, split: str) -> int:
@@ -173,11 +149,11 @@ def count_of(scenes: str, split: str) -> int:
 
 
 @cache
-def _facts(scenes: str, split: str, kept: Path) -> dict[str, Any]:
+def _facts(scenes: str, split: str, kept: Path) -> Arrays:
     """Return labels, units, members and attributes of a split."""
-    count = count_of(scenes, split)
-    path = kept / "facts" / f"{scenes}-{split}-{count}-{_version(scenes)}.npz"
+    path = kept / "facts" / f"{_stem(scenes, split)}.npz"
     if not path.exists():
+        count = count_of(scenes, split)
         scenes_of_split = [scene_of(scenes, split, row) for row in range(count)]
         world = named_world(scenes)
         labels = (
@@ -193,19 +169,19 @@ def _facts(scenes: str, split: str, kept: Path) -> dict[str, Any]:
             [ATTRIBUTES[name].index(value) for name, value in scene.attributes().items()]
             for scene in scenes_of_split
         ]
-        arrays: dict[str, Any] = {
+        arrays = {
             "labels": np.asarray(labels, np.int64),
             "units": np.asarray([scene.garment for scene in scenes_of_split], np.int64),
             "members": np.asarray(members, np.bool_),
             "attributes": np.asarray(attributes, np.int8),
         }
-        saved(path, lambda to: np.savez(to, **arrays))
-    with np.load(path) as held:
-        return {"count": count} | {name: held[name] for name in held.files}
+        save_arrays(path, arrays)
+    return arrays_of(path)
 
 
-def _version(scenes: str) -> str:
-    return WARDROBE_VERSION if scenes == "wardrobe" else PLANTED_VERSION
+def _stem(scenes: str, split: str) -> str:
+    version = WARDROBE_VERSION if scenes == "wardrobe" else PLANTED_VERSION
+    return f"{scenes}-{split}-{count_of(scenes, split)}-{version}"
 
 
 def scene_of(scenes: str, split: str, row: int) -> Scene:
@@ -232,61 +208,33 @@ def biased_off(scene: Scene) -> bool:
     return usual is not None and scene.background != usual
 
 
-@cache
-def clip_model() -> ClipModel:
-    """Return the lab's CLIP, loaded once."""
-    return load_clip(CLIP)
-
-
-@cache
-def text_vector(text: str) -> NDArray[np.float32]:
-    """Return (width,) of a caption."""
-    return clip_model().embed_texts([text])[0]
-
-
-def text_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
+def text_vectors(texts: Sequence[str]) -> Floats32:
     """Return (m, width) of captions, each encoded alone and once."""
-    return np.stack([text_vector(text) for text in texts])
+    return np.stack([vector_of(text) for text in texts])
 
 
-def _vectors(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.float32]:
-    path = (
-        kept
-        / "vectors"
-        / f"{scenes}-{split}-{count}-{_version(scenes)}-{folder_sha256(LAB_WEIGHTS / 'clip')[:8]}.npy"
+def _vectors(scenes: str, split: str, kept: Path) -> Floats32:
+    stem = f"{_stem(scenes, split)}-{folder_sha256(LAB_WEIGHTS / 'clip')[:8]}"
+    return kept_array(
+        kept / "vectors" / f"{stem}.npy", lambda: clip_vectors(_pixels(scenes, split, kept))
     )
-    if not path.exists():
-        vectors = clip_vectors(_pixels(scenes, split, count, kept))
-        saved(path, lambda to: np.save(to, vectors))
-    return np.load(path)
 
 
-def clip_vectors(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+def clip_vectors(pixels: Pixels) -> Floats32:
     """Return (n, width) of pictures."""
-    return (
-        clip_model()
-        .embed_images([Image.fromarray(pixel) for pixel in pixels], _BATCH)
-        .astype(np.float32)
-    )
+    return clip().embed_images(images_of(pixels), BATCH).astype(np.float32)
 
 
 @cache
-def _pixels(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.uint8]:
+def _pixels(scenes: str, split: str, kept: Path) -> Pixels:
     """Return pictures of a split, uint8 [count, 64, 64, 3], rendered once."""
-    path = kept / "pixels" / f"{scenes}-{split}-{count}-{_version(scenes)}.npy"
-    if not path.exists():
-        draw = _renderer(scenes, split)
-        pixels = np.stack([draw(row) for row in range(count)])
-        saved(path, lambda to: np.save(to, pixels))
-    return np.load(path, mmap_mode="r")
+    path = kept / "pixels" / f"{_stem(scenes, split)}.npy"
+    return kept_array(path, lambda: _rendered(scenes, split), mapped=True)
 
 
-def _renderer(scenes: str, split: str) -> Callable[[int], NDArray[np.uint8]]:
+def _rendered(scenes: str, split: str) -> Pixels:
     world = named_world(scenes)
+    rows = range(count_of(scenes, split))
     if world is not None:
-        return lambda row: world.pixels(split, row)
-    return lambda row: render(scene_of(scenes, split, row))
-
-
-def _file(name: str) -> str:
-    return name.replace(":", "-").replace("/", "-")
+        return np.stack([world.pixels(split, row) for row in rows])
+    return np.stack([render(scene_of(scenes, split, row)) for row in rows])
