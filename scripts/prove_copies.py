@@ -22,6 +22,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from PIL import Image, ImageEnhance, ImageOps
 
 import proving
@@ -64,7 +65,7 @@ def resized(picture: Image.Image, share: float) -> Image.Image:
     return picture.resize((width, height), Image.Resampling.BICUBIC)
 
 
-def cropped(picture: Image.Image, share: float, chance: np.random.Generator) -> Image.Image:
+def cropped(picture: Image.Image, share: float, chance: Generator) -> Image.Image:
     """Cut a share of each side off, at least a pixel, at random places."""
     across = max(1, round(picture.width * share))
     down = max(1, round(picture.height * share))
@@ -106,7 +107,7 @@ CHANGES = (
 def changed(
     picture: Image.Image,
     change: str,
-    chance: np.random.Generator,
+    chance: Generator,
 ) -> Image.Image:
     match change:
         case "JPEG 95":
@@ -211,7 +212,7 @@ def found_rows(sets: Mapping[str, Sequence[Image.Image]], most: int) -> Iterator
     for change in CHANGES:
         cells: list[Any] = [change]
         for name, pictures in sets.items():
-            chance = np.random.default_rng(11)
+            chance = default_rng(11)
             step = max(1, len(pictures) // most)
             rows = range(0, len(pictures), step)[:most]
             copies = []
@@ -251,7 +252,7 @@ def distinct_rows(
 
 
 def cost_rows(sets: Mapping[str, Sequence[Image.Image]]) -> Iterator[list[Any]]:
-    chance = np.random.default_rng(5)
+    chance = default_rng(5)
     whole = next(iter(sets.values()))
     cut = cuts()[0]
     for what, picture in (
@@ -296,7 +297,7 @@ def print_settings(
     tested_of = {}
     for name, pictures in sets.items():
         for change in _DIFFICULT:
-            chance = np.random.default_rng(3)
+            chance = default_rng(3)
             copies = []
             for picture in pictures[:most]:
                 copies.append(changed(picture, change, chance))

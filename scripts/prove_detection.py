@@ -21,6 +21,7 @@ from dataclasses import replace
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.random import default_rng
 
 import proving
 from counterfoil.detection_stats import (
@@ -92,13 +93,11 @@ def coverage(seed: int) -> Iterator[proving.Table]:
     too_high: dict[str, list[str]] = {}
     populations: dict[int, tuple[list[Matches], dict[str, float]]] = {}
     for world, images, sets in CELLS:
-        rng = np.random.default_rng([seed, world, images])
+        rng = default_rng([seed, world, images])
         if world not in populations:
             skills = [skill for group in SKILLS.values() for skill in group]
             populations[world] = (
-                made_matches(
-                    WORLDS[world], skills, POPULATION, np.random.default_rng([seed, world])
-                ),
+                made_matches(WORLDS[world], skills, POPULATION, default_rng([seed, world])),
                 {},
             )
         whole = populations[world][0]
@@ -220,7 +219,7 @@ def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
 
 def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
     """Yield how far scores are from those of pycocotools, on sets that are awkward to match."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     furthest = np.zeros(3)
     kinds = np.zeros(4, np.int64)
     for _ in range(SETS_BESIDE):
@@ -271,7 +270,7 @@ def cost(seed: int) -> Iterator[proving.Table]:
     rows = []
     held = 0.0
     for images in (COCO_IMAGES, COCO_IMAGES // 8):
-        objects, detections, images, categories = like_coco(np.random.default_rng(seed), images)
+        objects, detections, images, categories = like_coco(default_rng(seed), images)
         started = time.process_time()
         matches = match_detections(objects, detections, images, categories)
         average_precision(matches)
@@ -289,7 +288,7 @@ def cost(seed: int) -> Iterator[proving.Table]:
             seconds = time.process_time() - started
             plain = [f"{seconds:.1f} s", f"{seconds / seconds_taken:.0f}"]
             started = time.process_time()
-            resampled(evaluation, np.random.default_rng(seed).integers(images, size=images))
+            resampled(evaluation, default_rng(seed).integers(images, size=images))
             seconds = (time.process_time() - started) * RESAMPLES
             plain_drawn = [f"{seconds:,.0f} s", f"{seconds / drawn:.0f}"]
         boxes = f"{len(objects.image):,} objects, {len(detections.image):,} detections"

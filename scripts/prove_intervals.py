@@ -23,11 +23,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import Generator, default_rng
 from scipy import optimize, stats
 
 import proving
 from counterfoil.accuracy_stats import NearChance
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.evaluation.dataset import Group, labelled_subject
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
@@ -63,7 +64,7 @@ UNITS = (5, 8, 15, 40)
 RATES = (0.02, 0.1, 0.3, 0.5)
 CORRELATIONS = (0.1, 0.3, 0.5, 0.8)
 LEVELS = (0.05, 0.01, 0.001)
-Counts = NDArray[np.int64]
+Counts = Ints
 
 
 def sizes_of(kind: str, units: int) -> Counts:
@@ -77,7 +78,7 @@ def sizes_of(kind: str, units: int) -> Counts:
 
 
 def failures(
-    rng: np.random.Generator,
+    rng: Generator,
     rows: Counts,
     rate: float,
     correlation: float,
@@ -100,7 +101,7 @@ def failures(
     return rng.binomial(rows, unit_rates)
 
 
-def _probit(normal: NDArray[np.float64], rate: float, shared: float) -> NDArray[np.float64]:
+def _probit(normal: Floats, rate: float, shared: float) -> Floats:
     """Return rates with the mean `rate`, of units that share this part of a normal liability."""
     return stats.norm.cdf((stats.norm.ppf(rate) + np.sqrt(shared) * normal) / np.sqrt(1 - shared))
 
@@ -181,7 +182,7 @@ def rates(seed: int, runs: int) -> list[str]:
         rows = sizes_of(kind, units)
         cells = []
         for rate, correlation in product(RATES, CORRELATIONS):
-            rng = np.random.default_rng([seed, units, len(cells), len(kind), len(spread)])
+            rng = default_rng([seed, units, len(cells), len(kind), len(spread)])
             worth = effective_size(rows, correlation)
             inside = np.zeros(3)
             widths = []
@@ -232,7 +233,7 @@ def nulls(seed: int, runs: int) -> list[str]:
         of = np.arange(units + others)
         cells = []
         for rate, correlation in product((0.05, 0.2, 0.5), CORRELATIONS):
-            rng = np.random.default_rng([seed, units, len(cells), len(kind), round(100 * margin)])
+            rng = default_rng([seed, units, len(cells), len(kind), round(100 * margin)])
             rejected = np.zeros(len(LEVELS))
             for _ in range(runs):
                 failed = np.append(
@@ -271,7 +272,7 @@ def kid(seed: int, runs: int) -> list[str]:
         *product([(40, 90), (60, 90)], [6], [0.0, 0.1, 0.5]),
         *product([(200, 200)], [6, 64], [0.0, 0.1, 0.5]),
     ]:
-        rng = np.random.default_rng([seed, n, width, round(100 * shift)])
+        rng = default_rng([seed, n, width, round(100 * shift)])
         far = _distance_of_normals(width, shift)
         estimates = []
         spread = []
@@ -328,7 +329,7 @@ def worlds(seed: int, runs: int) -> list[str]:
     for count in (2, 4, 5, 6, 8, 12, 25):
         cells = []
         for name, draw, truth in (("normal", _normal, 0.5), ("exponential", _exponential, 0.1)):
-            rng = np.random.default_rng([seed, count, len(name)])
+            rng = default_rng([seed, count, len(name)])
             covered = 0
             drawn_over = 0
             for _ in range(10 * runs):
@@ -347,11 +348,11 @@ def worlds(seed: int, runs: int) -> list[str]:
     return lines
 
 
-def _normal(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+def _normal(rng: Generator, count: int) -> Floats:
     return rng.normal(0.5, 0.1, count)
 
 
-def _exponential(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+def _exponential(rng: Generator, count: int) -> Floats:
     return rng.exponential(0.1, count)
 
 
@@ -363,9 +364,7 @@ SHARED = 0.5
 SURE = 0.999
 
 
-def answered_of(
-    right: NDArray[np.bool_], present: NDArray[np.bool_] | None = None, seed: int = 0
-) -> AllAnswers:
+def answered_of(right: Bools, present: Bools | None = None, seed: int = 0) -> AllAnswers:
     """Return answers (groups, classes, images, models) to the present images (groups, classes,
     images), which are all unless given, the base first.
 
@@ -410,12 +409,12 @@ def answered_of(
 
 
 def _scenes(
-    rng: np.random.Generator,
-    shares: NDArray[np.float64],
+    rng: Generator,
+    shares: Floats,
     images: Counts,
     kept: float,
     shared: float = 0.0,
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+) -> tuple[Bools, Bools]:
     """Draw right answers (groups, classes, images, models) and images that the screen keeps
     (groups, classes, images).
 
@@ -438,8 +437,8 @@ def _scenes(
 
 
 def gated(
-    rng: np.random.Generator,
-    shares: NDArray[np.float64],
+    rng: Generator,
+    shares: Floats,
     images: Counts,
     lines: list[GateLine],
     kept: float = 0.9,
@@ -458,7 +457,7 @@ def gate_world(
     spread: float,
     base: float,
     images: Counts | None = None,
-) -> tuple[NDArray[np.float64], list[GateLine]]:
+) -> tuple[Floats, list[GateLine]]:
     """Return shares right (1 + count, 10, 2) and lines of which every limit is the truth; images:
     of each class."""
     odds = np.log(base / (1 - base)) + spread * np.linspace(-1, 1, 10)
@@ -522,9 +521,7 @@ def gates(
     }
     for of, base, images in product(kinds, (0.8, 0.95), sizes):
         shares, gate_lines = gate_world(of, 24, 0.8, base, sizes[images])
-        rng = np.random.default_rng(
-            [seed, len(images), int(sizes[images][0]), round(100 * base), len(of)]
-        )
+        rng = default_rng([seed, len(images), int(sizes[images][0]), round(100 * base), len(of)])
         results = [gated(rng, shares, sizes[images], gate_lines) for _ in range(runs)]
         verdicts = np.array([[line.verdict for line in each.judged] for each in results])
         holds = np.array(
@@ -564,7 +561,7 @@ def gains(seed: int, runs: int) -> list[str]:
         widths = []
         alike = []
         for gain in (0.0, 0.05):
-            rng = np.random.default_rng(
+            rng = default_rng(
                 [seed, images, round(100 * base), round(100 * shared), round(100 * gain)]
             )
             on_base = 1 / (1 + np.exp(-np.log(base / (1 - base)) - 0.8 * np.linspace(-1, 1, 10)))
@@ -617,7 +614,7 @@ def gate_sizes(seed: int, runs: int) -> list[str]:
     ):
         shares, gate_lines = gate_world(of, count, 0.8, 0.9)
         gate_lines = [replace(line, limit=line.limit + margin) for line in gate_lines]
-        rng = np.random.default_rng([seed, images, count, round(100 * margin)])
+        rng = default_rng([seed, images, count, round(100 * margin)])
         results = [gated(rng, shares, np.full(10, images), gate_lines) for _ in range(runs)]
         decided = np.mean(
             [[line.verdict != "undecided" for line in each.judged] for each in results]
@@ -645,11 +642,11 @@ KEPT = 0.7  # how alike a video is to itself under the shift
 
 
 def _frames(
-    rng: np.random.Generator,
-    normal: NDArray[np.float64],
-    rates: NDArray[np.float64],
+    rng: Generator,
+    normal: Floats,
+    rates: Floats,
     alike: float,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Draw what is right in each frame, (videos, frames): each video's own rate is of a Beta
     distribution."""
     spread = (1 - alike) / alike
@@ -658,7 +655,7 @@ def _frames(
 
 
 def _of_classifier(
-    rng: np.random.Generator,
+    rng: Generator,
     videos: int,
     alike: float,
     of_videos: bool,
@@ -711,7 +708,7 @@ def units(seed: int, runs: int) -> list[str]:
         f"| interval | alike | {' | '.join(f'{videos} videos' for videos in VIDEOS)} |",
         f"| -- | --: | {' | '.join('--:' for _ in VIDEOS)} |",
     ]
-    _, many, population = draw_videos(20_000, np.random.default_rng([seed, 4]))
+    _, many, population = draw_videos(20_000, default_rng([seed, 4]))
     known = LabelTruth(many, np.ones_like(many))
     once = np.ones((len(many), 1), np.int32)
     of_labels = {
@@ -720,7 +717,7 @@ def units(seed: int, runs: int) -> list[str]:
     }
     covered = Coverage()
     for alike, videos in product(ALIKE, VIDEOS):
-        rng = np.random.default_rng([seed, videos, round(100 * alike)])
+        rng = default_rng([seed, videos, round(100 * alike)])
         for number, by_video in product(range(runs), (True, False)):
             numbers = _of_classifier(rng, videos, alike, by_video)
             normal = rng.normal(size=(2, videos))
@@ -761,7 +758,7 @@ def _range(values: tuple[float, ...]) -> str:
     return f"{values[0]:g} to {values[-1]:g}"
 
 
-def _three(values: NDArray[np.float64]) -> str:
+def _three(values: Floats) -> str:
     return f"{values.min():.1f}, {values.mean():.1f}, {values.max():.1f}"
 
 

@@ -21,10 +21,11 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import Generator, default_rng
 from scipy.special import expit
 
 import proving
+from counterfoil.arrays import Floats
 from counterfoil.evaluation.gate import Answer, GateLine, Judged
 from counterfoil.evaluation.tasks.masks.measures import (
     MEAN_IOU,
@@ -108,7 +109,7 @@ class World:
     measures over all images. The second segmenter is the twin."""
 
     counts: tuple[tuple[PixelCounts, ...], ...]
-    truth: tuple[tuple[Mapping[str, NDArray[np.float64]], ...], ...]
+    truth: tuple[tuple[Mapping[str, Floats], ...], ...]
     frames: int
 
     @classmethod
@@ -116,12 +117,12 @@ class World:
         cls,
         skills: Sequence[float],
         frames: int,
-        rng: np.random.Generator,
+        rng: Generator,
     ) -> World:
         unit = np.arange(POPULATION) // frames
         shared = np.sqrt(ALIKE) if frames > 1 else 0.0
 
-        def noise(*shape: int) -> NDArray[np.float64]:
+        def noise(*shape: int) -> Floats:
             """Return standard normal numbers of images, which those of a unit share in part."""
             of_units = rng.normal(size=(unit[-1] + 1, *shape))[unit]
             of_images = rng.normal(size=(POPULATION, *shape))
@@ -169,7 +170,7 @@ class World:
         self,
         units: int,
         by_unit: bool,
-        rng: np.random.Generator,
+        rng: Generator,
         seed: int,
     ) -> tuple[MeasuredSegmenter, MeasuredSegmenter]:
         """Draw a set of units, and measure both segmenters on it, with intervals over units or over
@@ -359,11 +360,11 @@ def coverage(seed: int) -> Iterator[proving.Table]:
     ]
     rows: dict[tuple[str, str], list[str]] = {}
     for number, (skill, skills) in enumerate(SKILLS.items()):
-        world = World.drawn(skills, 1, np.random.default_rng([seed, number]))
+        world = World.drawn(skills, 1, default_rng([seed, number]))
         covered = {images: Coverage() for images in IMAGES}
         undecided: list[str] = []
         for images, sets in IMAGES.items():
-            rng = np.random.default_rng([seed, number, images])
+            rng = default_rng([seed, number, images])
             decided = 0
             for number_of_set in range(sets):
                 segmenters = world.measured(images, False, rng, number_of_set)
@@ -405,11 +406,11 @@ def units(seed: int) -> Iterator[proving.Table]:
         "",
     ]
     titles = ["interval", *chain(*((f"{number} units", "by image") for number in UNITS))]
-    world = World.drawn(SKILLS["middling"], FRAMES, np.random.default_rng([seed, FRAMES]))
+    world = World.drawn(SKILLS["middling"], FRAMES, default_rng([seed, FRAMES]))
     rows: dict[str, list[str]] = {name: [] for name in SHOWN_OF_UNITS}
     for number, sets in UNITS.items():
         for by_unit in (True, False):
-            rng = np.random.default_rng([seed, FRAMES, number])
+            rng = default_rng([seed, FRAMES, number])
             covered = Coverage()
             for number_of_set in range(sets):
                 segmenters = world.measured(number, by_unit, rng, number_of_set)

@@ -19,9 +19,11 @@ from statistics import NormalDist
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
 import proving
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.detection_stats import Detections, Objects, bootstrap_scores, match_detections
 from counterfoil.multilabel_stats import (
     ACCURACY,
@@ -72,12 +74,12 @@ OPENING = [
 class Population:
     """present: (n, k). scores: of each group, (n, k)."""
 
-    present: NDArray[np.bool_]
-    scores: tuple[NDArray[np.float64], ...]
+    present: Bools
+    scores: tuple[Floats, ...]
     skills: tuple[float, ...]
 
     @classmethod
-    def drawn(cls, skills: tuple[float, ...], rng: np.random.Generator) -> Population:
+    def drawn(cls, skills: tuple[float, ...], rng: Generator) -> Population:
         shape = (POPULATION, len(SHARES))
         ease = rng.normal(size=(POPULATION, 1))  # of the image
         limits = [NormalDist().inv_cdf(share) for share in SHARES]
@@ -93,7 +95,7 @@ class Population:
             groups.append(skill * present + 0.9 * noise + 0.436 * ease)
         return cls(present, tuple(groups), skills)
 
-    def twin(self, rng: np.random.Generator) -> Population:
+    def twin(self, rng: Generator) -> Population:
         """Return a classifier of less skill for the same images; half of its noise is this
         one's."""
         noise_of_twin = rng.normal(size=self.present.shape)
@@ -111,19 +113,19 @@ class Population:
             )
         return Population(self.present, tuple(groups), skills)
 
-    def precision(self, group: int) -> NDArray[np.float64]:
+    def precision(self, group: int) -> Floats:
         return label_precision(self.scores[group], self.truth, np.ones((POPULATION, 1), np.int32))[
             :, 0
         ]
 
-    def area(self, group: int) -> NDArray[np.float64]:
+    def area(self, group: int) -> Floats:
         return label_auroc(self.scores[group], self.truth, np.ones((POPULATION, 1), np.int32))[:, 0]
 
     @property
     def truth(self) -> LabelTruth:
         return LabelTruth(self.present, np.ones_like(self.present))
 
-    def accuracy(self, group: int, thresholds: LabelThresholds) -> NDArray[np.float64]:
+    def accuracy(self, group: int, thresholds: LabelThresholds) -> Floats:
         """Return each label's balanced accuracy over all images, of half of the images by either
         threshold."""
         accuracies = []
@@ -135,7 +137,7 @@ class Population:
         return np.array(accuracies)
 
     @cached_property
-    def _sorted(self) -> dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    def _sorted(self) -> dict[tuple[int, int], tuple[Floats, Floats]]:
         """Each label's scores in each group, of the images that have it and of those that lack
         it."""
         return {
@@ -184,9 +186,9 @@ def intervals(
 
 
 def truths(
-    precision: list[NDArray[np.float64]],
-    accuracy: list[NDArray[np.float64]],
-    twin: list[NDArray[np.float64]],
+    precision: list[Floats],
+    accuracy: list[Floats],
+    twin: list[Floats],
 ) -> dict[str, list[float]]:
     """Return the true numbers in the form of `intervals`. twin: the twin's precision."""
     drops = [
@@ -230,13 +232,13 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         "above, fewest images",
     ]
     for skill, skills in SKILLS.items():
-        population = Population.drawn(skills, np.random.default_rng([seed, len(skill)]))
+        population = Population.drawn(skills, default_rng([seed, len(skill)]))
         precision = [population.precision(group) for group in range(len(skills))]
-        twin = population.twin(np.random.default_rng([seed, len(skill), 1]))
+        twin = population.twin(default_rng([seed, len(skill), 1]))
         twin_precision = [twin.precision(group) for group in range(len(skills))]
         for images, sets in SETS.items():
             covered = Coverage()
-            rng = np.random.default_rng([seed, images, len(skill)])
+            rng = default_rng([seed, images, len(skill)])
             for number in range(sets):
                 chosen = rng.choice(POPULATION, images, replace=False)
                 known = population.truth.of(chosen)
@@ -263,7 +265,7 @@ UNKNOWN = 0.3  # of the labels of each image, in the table of AUROC
 AUROC_SETS = {100: 200, 400: 100}  # images of a set → sets
 
 
-def delong_interval(scores: NDArray[np.float64], has: NDArray[np.bool_], area: float) -> Estimate:
+def delong_interval(scores: Floats, has: Bools, area: float) -> Estimate:
     """Return an AUROC with the normal interval of DeLong's standard error (1988), cut to 0 … 1."""
     having = scores[has]
     lacking = scores[~has]
@@ -292,12 +294,12 @@ def auroc(seed: int) -> Iterator[proving.Table]:
     titles += [title for images in AUROC_SETS for title in (f"{images} images", "DeLong's")]
     rows: dict[tuple[str, str], list[str]] = {}
     for skill, skills in SKILLS.items():
-        population = Population.drawn(skills, np.random.default_rng([seed, len(skill), 2]))
+        population = Population.drawn(skills, default_rng([seed, len(skill), 2]))
         areas = [population.area(group) for group in range(len(skills))]
         for images, sets in AUROC_SETS.items():
             covered = Coverage()
             delongs = Coverage()
-            rng = np.random.default_rng([seed, images, len(skill), 2])
+            rng = default_rng([seed, images, len(skill), 2])
             for number in range(sets):
                 chosen = rng.choice(POPULATION, images, replace=False)
                 known = LabelTruth(
@@ -346,8 +348,8 @@ LOST = 0.4
 
 
 def draw_videos(
-    videos: int, rng: np.random.Generator, alike: float = ALIKE
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[NDArray]]:
+    videos: int, rng: Generator, alike: float = ALIKE
+) -> tuple[Ints, Bools, list[NDArray]]:
     """Draw the video of each frame, its labels, and its scores on the base and under a shift.
 
     alike: the share of the noise of scores that all frames of a video have in common.
@@ -383,7 +385,7 @@ def units(seed: int) -> Iterator[proving.Table]:
         "interval",
         *(title for videos in VIDEOS for title in (f"{videos} videos", "by frame")),
     ]
-    _, many, population = draw_videos(20_000, np.random.default_rng([seed, 3]))
+    _, many, population = draw_videos(20_000, default_rng([seed, 3]))
     once = np.ones((len(many), 1), np.int32)
     true = {
         name: [
@@ -395,7 +397,7 @@ def units(seed: int) -> Iterator[proving.Table]:
     rows: dict[str, list[str]] = {}
     for videos, sets in VIDEOS.items():
         covered = Coverage()
-        rng = np.random.default_rng([seed, videos, 3])
+        rng = default_rng([seed, videos, 3])
         for number in range(sets):
             of_frame, present, scores = draw_videos(videos, rng)
             detected = rng.random(videos) < FOUND
@@ -438,8 +440,8 @@ def means_of_labels(
 
 
 def recalls_of(
-    on_base: NDArray[np.bool_],
-    under_shift: NDArray[np.bool_],
+    on_base: Bools,
+    under_shift: Bools,
     drawn_units: Units,
     seed: int,
     base_rate: float,

@@ -24,6 +24,7 @@ from typing import TypeAlias
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from PIL import Image, ImageOps
 
 import proving
@@ -68,13 +69,13 @@ OF_THE_LAB = (
 )
 # A picture twice, with its first and its other look, and larger than what is seen of it.
 Pair: TypeAlias = tuple[Image.Image, Image.Image]
-Draw: TypeAlias = Callable[[np.random.Generator, str], Pair]
+Draw: TypeAlias = Callable[[Generator, str], Pair]
 
 
 def with_look(
     picture: Image.Image,
     look: str,
-    chance: np.random.Generator,
+    chance: Generator,
 ) -> Image.Image:
     if look in ("unchanged", "base"):
         return picture
@@ -111,7 +112,7 @@ def seen(
 
 
 def lab_scenes(split: str) -> Draw:
-    def draw(chance: np.random.Generator, look: str) -> Pair:
+    def draw(chance: Generator, look: str) -> Pair:
         scene = wardrobe_scene(split, int(chance.integers(2000)))
         pictures = [Image.fromarray(render(scene.shifted(shift))) for shift in ("base", look)]
         return mirrored(pictures[0]), mirrored(pictures[1])
@@ -124,7 +125,7 @@ def small_photographs(data: Path, first: int) -> Draw:
     archive = zipfile.ZipFile(data / "cifar10-test-even.zip")
     names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))[first::2]
 
-    def draw(chance: np.random.Generator, look: str) -> Pair:
+    def draw(chance: Generator, look: str) -> Pair:
         encoded = archive.read(names[int(chance.integers(len(names)))])
         picture = Image.open(io.BytesIO(encoded)).convert("RGB")
         return mirrored(picture), mirrored(with_look(picture, look, chance))
@@ -138,7 +139,7 @@ def large_photographs(names: Sequence[str]) -> Draw:
 
     pictures = [Image.fromarray(load_sample_image(name)) for name in names]
 
-    def draw(chance: np.random.Generator, look: str) -> Pair:
+    def draw(chance: Generator, look: str) -> Pair:
         picture = pictures[int(chance.integers(len(pictures)))]
         left = int(chance.integers(picture.width - 420 + 1))
         top = int(chance.integers(picture.height - 420 + 1))
@@ -156,7 +157,7 @@ def measured(
     seed: int,
 ) -> np.ndarray:
     """Return errors of translation and zoom, and the confidence, of pairs, [count, 3]."""
-    chance = np.random.default_rng(seed)
+    chance = default_rng(seed)
     rows = []
     for _ in range(count):
         first, other = draw(chance, look)
@@ -177,7 +178,7 @@ def of_other_scenes(
     seed: int,
 ) -> np.ndarray:
     """Return the confidence of pairs of pictures of two scenes."""
-    chance = np.random.default_rng(seed)
+    chance = default_rng(seed)
     confidence = []
     for _ in range(count):
         first, _ = draw(chance, "base")

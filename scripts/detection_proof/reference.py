@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.detection_stats import Detections, Objects
 
 # Where its twelve numbers have what COCO_MEASURES lists, by its order.
@@ -23,9 +24,9 @@ class Reference:
     """precision, recall: (categories, areas, thresholds). measures: in the order of COCO_MEASURES. NaN
     for its -1."""
 
-    precision: NDArray[np.float64]
-    recall: NDArray[np.float64]
-    measures: NDArray[np.float64]
+    precision: Floats
+    recall: Floats
+    measures: Floats
 
 
 def pycocotools_scores(
@@ -80,7 +81,7 @@ def evaluated(objects: Objects, detections: Detections, images: int, categories:
     return evaluation
 
 
-def resampled(evaluation: Any, images: NDArray[np.int64]) -> None:
+def resampled(evaluation: Any, images: Ints) -> None:
     """Accumulate an evaluation over drawn images, as a plain bootstrap does; the matches stay as
     they are."""
     whole = evaluation.evalImgs

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from counterfoil.accuracy_stats import probits
+from counterfoil.arrays import Bools, Floats
 from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator
 from photographs_proof.networks import CLASSES
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
@@ -27,7 +27,7 @@ MILDEST = PUBLISHED.index("brightness")
 PUBLISHED_IMAGES = 10_000
 
 
-def published_accuracies(file: Path) -> tuple[list[str], NDArray[np.float64]]:
+def published_accuracies(file: Path) -> tuple[list[str], Floats]:
     """Return the names of the published models, and their accuracies: [models, 15 corruptions, 5
     severities]."""
     with file.open(encoding="utf-8", newline="") as stream:
@@ -79,7 +79,7 @@ def published_table(proof: PhotographProof) -> list[str]:
     return [*lines, "", *_ranks(ours, published_percents), "", *_outside(hits, models, published)]
 
 
-def _ranks(ours: Mapping[str, NDArray[np.float64]], published: NDArray[np.float64]) -> list[str]:
+def _ranks(ours: Mapping[str, Floats], published: Floats) -> list[str]:
     """Return rank correlations over the corruptions. ours: accuracies by network; published:
     [models, corruptions]."""
     median = np.median(published, axis=0)
@@ -108,9 +108,9 @@ def _ranks(ours: Mapping[str, NDArray[np.float64]], published: NDArray[np.float6
 
 
 def _outside(
-    hits: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]],
+    hits: Mapping[str, tuple[Bools, Bools]],
     models: list[str],
-    published: NDArray[np.float64],
+    published: Floats,
 ) -> list[str]:
     """Count the points outside of what the published models span, by accuracy and by what is lost.
 
@@ -171,12 +171,12 @@ def _outside(
     ]
 
 
-def lost(accuracy: NDArray[np.float64]) -> NDArray[np.float64]:
+def lost(accuracy: Floats) -> Floats:
     """Return what is lost from the mildest point, of [..., corruptions, severities]."""
     return accuracy[..., MILDEST, None, None, 0] - accuracy
 
 
-def drawn_accuracies(corrupted: NDArray[np.bool_]) -> NDArray[np.float64]:
+def drawn_accuracies(corrupted: Bools) -> Floats:
     """Return accuracies of photographs drawn within their classes: [replicates, corruptions,
     severities]."""
     classes, photographs = corrupted.shape[2:]
@@ -189,5 +189,5 @@ def drawn_accuracies(corrupted: NDArray[np.bool_]) -> NDArray[np.float64]:
     return drawn / (classes * photographs)
 
 
-def _counted(outside: NDArray[np.bool_], surely: NDArray[np.bool_]) -> str:
+def _counted(outside: Bools, surely: Bools) -> str:
     return f"{int(outside.sum())} ({int(surely.sum())})"

@@ -4,9 +4,9 @@ architecture."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import ClassUnits, drops_of_classes, effective_robustness_intervals
+from counterfoil.arrays import Floats
 from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator, simultaneous_reach
 from photographs_proof.networks import CLASSES
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
@@ -61,8 +61,8 @@ def robust_table(proof: PhotographProof) -> list[str]:
 
 
 def difference_ends(
-    differences: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    differences: Floats,
+) -> tuple[Floats, Floats]:
     """Return low and high ends of intervals of mean differences that hold for all at once.
 
     differences: [corruptions, severities, classes, photographs], each 1, 0 or -1; the same

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from counterfoil import evaluate
+from counterfoil.arrays import Bools
 from counterfoil.building.build_dataset import build
 from photographs_proof.networks import CLASSES, load_network, transform
 
@@ -173,12 +173,12 @@ class PhotographProof:
     def evaluation(self, dataset: Path, network: str) -> Path:
         return dataset.with_name(f"{dataset.name}-{network}")
 
-    def hits(self, dataset: Path, network: str) -> dict[str, NDArray[np.bool_]]:
+    def hits(self, dataset: Path, network: str) -> dict[str, Bools]:
         """Return by shift whether each image is answered rightly: [10 classes, photographs], in the
         order of keys."""
         return hits_of(self.evaluation(dataset, network), network)
 
-    def hits_by_severity(self, network: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def hits_by_severity(self, network: str) -> tuple[Bools, Bools]:
         """Return the hits of `levels`: on the base [10, photographs], and corrupted [15, 5, 10,
         photographs]."""
         hits = self.hits(self.dataset("levels"), network)
@@ -189,7 +189,7 @@ class PhotographProof:
         return hits["base"], np.array([[hits[name] for name in severities] for severities in names])
 
 
-def hits_of(evaluation: Path, model: str) -> dict[str, NDArray[np.bool_]]:
+def hits_of(evaluation: Path, model: str) -> dict[str, Bools]:
     """Return by shift whether a model answers each image of an evaluation rightly: [10 classes,
     photographs]."""
     import pyarrow.parquet as parquet
