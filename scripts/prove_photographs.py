@@ -47,10 +47,11 @@ from proof_files import measured
 RESULTS = Path(__file__).parent / "photographs_proof" / "RESULTS.md"
 TEST_SETS = 200
 SIZES = (20, 50, 100)
+Facts = dict[str, Any]
 PARTS = ("equal", "published", "intervals", "robust", "labels", "mining", "mending")
 
 
-def equal(proof: PhotographProof) -> dict[str, Any]:
+def equal(proof: PhotographProof) -> Facts:
     """Compare hits and drops with a plain loop over the dataset as `datasets` loads it."""
     import datasets
     import torch
@@ -58,7 +59,7 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
     datasets.disable_progress_bars()
     folder = proof.dataset("whole")
     prepare = transform()
-    by_network: dict[str, Any] = {}
+    by_network: Facts = {}
     for name in ("resnet20", "resnet56", "resnet20-ehanw-adversarial"):
         network = load_network(proof.data / "cifar10-resnets" / f"{name}.safetensors")
         stored_hits = proof.hits(folder, name)
@@ -101,9 +102,7 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
     return by_network
 
 
-def _rows(
-    proof: PhotographProof, folder: Path, network: str, measure: str
-) -> dict[str, dict[str, Any]]:
+def _rows(proof: PhotographProof, folder: Path, network: str, measure: str) -> dict[str, Facts]:
     """Return the numbers of a measure by shift."""
     document = json.loads(
         (proof.evaluation(folder, network) / "results.json").read_text(encoding="utf-8")
@@ -118,7 +117,7 @@ def _rows(
     }
 
 
-def equal_table(by_network: dict[str, Any]) -> list[str]:
+def equal_table(by_network: Facts) -> list[str]:
     lines = [
         "### Against a plain loop",
         "",
@@ -137,10 +136,10 @@ def equal_table(by_network: dict[str, Any]) -> list[str]:
     return lines
 
 
-def intervals(proof: PhotographProof) -> dict[str, Any]:
+def intervals(proof: PhotographProof) -> Facts:
     """Count how often the interval of a small random test set holds the drop of all photographs."""
     folder = proof.dataset("whole")
-    coverage: dict[str, Any] = {}
+    coverage: Facts = {}
     for network in ("resnet44", "resnet56", "resnet20-ehanw-adversarial"):
         hits = proof.hits(folder, network)
         for shift in WHOLE:
@@ -191,7 +190,7 @@ def _test_set(
     return units
 
 
-def intervals_table(coverage: dict[str, Any]) -> list[str]:
+def intervals_table(coverage: Facts) -> list[str]:
     lines = [
         "### Intervals on real images",
         "",
@@ -229,7 +228,7 @@ def intervals_table(coverage: dict[str, Any]) -> list[str]:
 
 def by_network(
     proof: PhotographProof, part: str, measure: Callable[..., Any], given: Sequence[Any]
-) -> dict[str, Any]:
+) -> Facts:
     """Return what `measure` finds of each network, kept in a file each; a network in each process.
 
     given: what it takes beside the network's weights.

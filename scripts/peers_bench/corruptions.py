@@ -30,6 +30,8 @@ RANDOM = (
     "fog", "spatter", "elastic_transform",
 )  # fmt: skip
 PHOTOGRAPHS = 4
+# The changed photographs of each kind.
+Changed = dict[str, np.ndarray]
 ONE_LEVEL = 1.0
 # Of the mean change of a pixel by random kinds.
 ALIKE = 0.25
@@ -77,10 +79,10 @@ def over(
     change: Callable[[np.ndarray, str, int], Any],
     kinds: Sequence[str],
     photographs: Sequence[np.ndarray],
-) -> Callable[[], dict[str, np.ndarray]]:
+) -> Callable[[], Changed]:
     """Return a function that changes all photographs by each kind."""
 
-    def changed() -> dict[str, np.ndarray]:
+    def changed() -> Changed:
         results = {}
         for kind in kinds:
             images = [change(pixels, kind, seed) for seed, pixels in enumerate(photographs)]
@@ -90,18 +92,18 @@ def over(
     return changed
 
 
-def same_levels(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Agreement:
+def same_levels(mine: Changed, other: Changed) -> Agreement:
     most = max(float(np.abs(mine[kind] - other[kind]).max()) for kind in mine)
     return Agreement(most <= ONE_LEVEL, f"grey levels differ by {most:g} at most")
 
 
 def alike(
     photographs: Sequence[np.ndarray],
-) -> Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], Agreement]:
+) -> Callable[[Changed, Changed], Agreement]:
     """Compare how far kinds with chance change a pixel on average: each side draws for itself."""
     original = np.stack(photographs).astype(np.float64)
 
-    def compare(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Agreement:
+    def compare(mine: Changed, other: Changed) -> Agreement:
         ratios = {}
         for kind, changed in mine.items():
             far = float(np.abs(changed - original).mean())
@@ -116,5 +118,5 @@ def alike(
     return compare
 
 
-def other_kinds(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Agreement:
+def other_kinds(mine: Changed, other: Changed) -> Agreement:
     return Agreement(False, "other constants and methods")

@@ -33,6 +33,9 @@ TOLERANCE = 1e-9
 # Of a way that takes longest, and of the others.
 FEWEST_ROUNDS = 3
 MOST_ROUNDS = 5
+# Boxes in COCO's form, and those of each image.
+Boxes = Sequence[dict[str, Any]]
+Rows = Sequence[list[dict[str, Any]]]
 
 
 def pairs(present: Sequence[str]) -> Iterator[Pair]:
@@ -100,7 +103,7 @@ def made_set() -> tuple[Objects, Detections]:
 
 def coco_rows(
     image: np.ndarray, box: np.ndarray, category: np.ndarray, score: np.ndarray | None = None
-) -> list[dict[str, Any]]:
+) -> Boxes:
     """Return boxes in COCO's form, without ids."""
     rows = []
     for index in range(len(image)):
@@ -133,11 +136,7 @@ def package_parts(package: str) -> tuple[Any, Callable[..., Any]]:
     return COCO, evaluation
 
 
-# The boxes of each image.
-Rows = Sequence[list[dict[str, Any]]]
-
-
-def by_image(rows: Sequence[dict[str, Any]]) -> Rows:
+def by_image(rows: Boxes) -> Rows:
     images: list[list[dict[str, Any]]] = [[] for _ in range(IMAGES)]
     for row in rows:
         images[row["image_id"]].append(row)
@@ -171,8 +170,8 @@ def matched(package: str, true: Rows, detected: Rows, drawn: Sequence[int]) -> A
 
 def recomputed(
     package: str,
-    true: Sequence[dict[str, Any]],
-    detected: Sequence[dict[str, Any]],
+    true: Boxes,
+    detected: Boxes,
     every: Sequence[np.ndarray],
 ) -> list[float]:
     """Return the AP of each resample, scored as a set of its own."""
@@ -188,8 +187,8 @@ def recomputed(
 
 def accumulated(
     package: str,
-    true: Sequence[dict[str, Any]],
-    detected: Sequence[dict[str, Any]],
+    true: Boxes,
+    detected: Boxes,
     every: Sequence[np.ndarray],
 ) -> list[float]:
     """Return the AP of each resample, accumulated from matches that are made once."""

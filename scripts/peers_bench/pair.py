@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+# Seconds of each round, ours and the peer's.
+Rounds = tuple[list[float], list[float]]
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -45,9 +48,9 @@ class Measured:
     pair: tuple[str, str, str]
     """What, peer and way."""
     agreement: Agreement
-    processor: tuple[list[float], list[float]]
+    processor: Rounds
     """Ours and theirs."""
-    clock: tuple[list[float], list[float]]
+    clock: Rounds
 
     @property
     def ratios(self) -> list[float]:
@@ -80,8 +83,8 @@ class Measured:
 def measured(pair: Pair, rounds: int) -> Measured:
     """Run both ways once, compare their results, and then measure them by turns."""
     agreement = pair.agreement(pair.ours(), pair.peers())
-    processor: tuple[list[float], list[float]] = ([], [])
-    clock: tuple[list[float], list[float]] = ([], [])
+    processor: Rounds = ([], [])
+    clock: Rounds = ([], [])
     for _ in range(min(rounds, pair.most_rounds)):
         for side, way in enumerate((pair.ours, pair.peers)):
             used = processor_seconds()
