@@ -39,11 +39,10 @@ from counterfoil.resampled_stats import (
     Drawn,
     Units,
     joint_reach,
-    simultaneous_intervals,
     weighted_sum,
 )
 from counterfoil.stats import Estimate
-from interval_coverage import Coverage, percent
+from interval_coverage import Coverage, coverage_rows, intervals_of, percent
 from results_page import table
 
 SHARES = (1.0, 0.9, 0.5, 0.25, 0.1)  # of images that have each class
@@ -333,8 +332,8 @@ def estimates_of_set(
         if not of_name or not compared[0].sound:
             continue
         numbers = [measured_number(question, compared) for question in of_name]
-        estimates = simultaneous_intervals(numbers) if len(of_name) > 1 else [numbers[0].interval()]
-        yield name, estimates, [true_number(question, world, compared) for question in of_name]
+        truths = [true_number(question, world, compared) for question in of_name]
+        yield name, intervals_of(numbers), truths
 
 
 def coverage(seed: int) -> Iterator[proving.Table]:
@@ -358,7 +357,7 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         *(f"{images} images" for images in IMAGES),
         f"above, {min(IMAGES)} images",
     ]
-    rows: dict[tuple[str, str], list[str]] = {}
+    rows: list[list[str]] = []
     for number, (skill, skills) in enumerate(SKILLS.items()):
         world = World.drawn(skills, 1, default_rng([seed, number]))
         covered = {images: Coverage() for images in IMAGES}
@@ -373,13 +372,10 @@ def coverage(seed: int) -> Iterator[proving.Table]:
                 verdicts = gate_verdicts(world, segmenters)
                 decided += any(verdict != "undecided" for verdict in verdicts)
             undecided.append(percent(1 - decided / sets))
-        fewest = min(IMAGES)
-        for name in dict.fromkeys(chain(*covered.values())):
-            cells = [covered[images].cell(name, sets / 4) for images, sets in IMAGES.items()]
-            rows[skill, name] = [*cells, covered[fewest].above(name, IMAGES[fewest] / 4)]
-        rows[skill, "a gate at its limits"] = [*undecided, ""]
-        shown = [[*key, *cells] for key, cells in rows.items()]
-        yield proving.Table("coverage", [*lines, *table(titles, shown, words=2)])
+        fewest = {images: sets / 4 for images, sets in IMAGES.items()}
+        rows += [[skill, *row] for row in coverage_rows(covered, fewest)]
+        rows.append([skill, "a gate at its limits", *undecided, ""])
+        yield proving.Table("coverage", [*lines, *table(titles, rows, words=2)])
 
 
 SHOWN_OF_UNITS = (

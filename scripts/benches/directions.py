@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.svm import SVC
 
 from benches import Page
+from benches.processes import processor_seconds
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.mining.methods.svm import GRID, Direction, DirectionFit, fit_directions, whiten
 from results_page import table
@@ -123,9 +123,3 @@ def timed(work: Callable[[], Result]) -> tuple[Result, float, float]:
     used = processor_seconds()
     result = work()
     return result, time.perf_counter() - started, processor_seconds() - used
-
-
-def processor_seconds() -> float:
-    """Return those that this process and its children have used."""
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, kinds))

@@ -6,16 +6,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benches.corrupt import (
     ALBUMENTATIONS,
-    albumentations_transform,
+    Change,
     ours,
     published,
     small_picture,
+    transformed,
 )
 from benches.evaluate import save_windows
 from peers_bench.pair import Agreement, Pair
@@ -58,25 +58,18 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
                 agreement=agreement,
             )
     if "albumentations" in present:
-        transforms = {}
-        for kind in ALBUMENTATIONS:
-            transforms[kind] = albumentations_transform(kind)
-
-        def transformed(pixels: np.ndarray, kind: str, _: int) -> np.ndarray:
-            return transforms[kind](image=pixels)["image"]
-
         yield Pair(
-            what=f"{len(transforms)} corruptions: {size}",
+            what=f"{len(ALBUMENTATIONS)} corruptions: {size}",
             peer="albumentations",
             way="the transform nearest in kind",
-            ours=over(ours, tuple(transforms), photographs),
-            peers=over(transformed, tuple(transforms), photographs),
+            ours=over(ours, tuple(ALBUMENTATIONS), photographs),
+            peers=over(transformed, tuple(ALBUMENTATIONS), photographs),
             agreement=other_kinds,
         )
 
 
 def over(
-    change: Callable[[np.ndarray, str, int], Any],
+    change: Change,
     kinds: Sequence[str],
     photographs: Sequence[np.ndarray],
 ) -> Callable[[], Changed]:

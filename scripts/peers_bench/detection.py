@@ -23,6 +23,7 @@ from counterfoil.detection_stats import (
     match_detections,
 )
 from counterfoil.stats import bootstrap_weights
+from detection_proof.sets import coco_rows, coco_set
 from peers_bench.pair import Pair, within
 
 NEEDS = ("pycocotools", "faster-coco-eval")
@@ -101,26 +102,6 @@ def made_set() -> tuple[Objects, Detections]:
     return Objects.of(image, box, category), detections
 
 
-def coco_rows(
-    image: np.ndarray, box: np.ndarray, category: np.ndarray, score: np.ndarray | None = None
-) -> Boxes:
-    """Return boxes in COCO's form, without ids."""
-    rows = []
-    for index in range(len(image)):
-        left, top, width, height = box[index].tolist()
-        row = {
-            "image_id": int(image[index]),
-            "bbox": [left, top, width, height],
-            "category_id": int(category[index]),
-            "area": width * height,
-            "iscrowd": 0,
-        }
-        if score is not None:
-            row["score"] = float(score[index])
-        rows.append(row)
-    return rows
-
-
 def package_parts(package: str) -> tuple[Any, Callable[..., Any]]:
     """Return the package's class of sets, and what makes an evaluation that keeps matches."""
     if package == "pycocotools":
@@ -147,16 +128,8 @@ def coco_of(make: Any, rows: Rows, drawn: Sequence[int]) -> Any:
     """Return the set of the drawn images, each under an id of its own."""
     listed = []
     for number, image in enumerate(drawn):
-        for row in rows[image]:
-            listed.append(row | {"image_id": number, "id": len(listed) + 1})
-    coco = make()
-    coco.dataset = {
-        "images": [{"id": number} for number in range(len(drawn))],
-        "categories": [{"id": category} for category in range(CATEGORIES)],
-        "annotations": listed,
-    }
-    coco.createIndex()
-    return coco
+        listed += [row | {"image_id": number} for row in rows[image]]
+    return coco_set(make, listed, len(drawn), CATEGORIES)
 
 
 def matched(package: str, true: Rows, detected: Rows, drawn: Sequence[int]) -> Any:
