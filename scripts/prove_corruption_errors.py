@@ -23,7 +23,7 @@ from counterfoil.corrupting.corruptions import SEVERITIES
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.evaluation.tasks.classes.measures import corruption_error
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
-from prove_intervals import MODELS, answered_of
+from prove_intervals import MODELS, answered_of, right_answers
 
 SEED = 300
 CLASSES = 10
@@ -69,18 +69,12 @@ def truth_of(shares: Floats) -> tuple[float, ...]:
 
 def answers_drawn(rng: np.random.Generator, shares: Floats, images: int) -> AllAnswers:
     """Return drawn answers of two models to every image, unchanged and under every corruption."""
-    groups, classes, models = shares.shape
-    scene = rng.normal(size=(1, classes, images, 1))
-    of_images = rng.normal(size=(groups, classes, images, models))
-    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * of_images
-    right = liability < stats.norm.ppf(shares)[:, :, None]
-    present = np.ones(right.shape[:3], dtype=bool)
-    answered = answered_of(right, present, int(rng.integers(1 << 30)))
-    groups = [answered.subject.groups[0]]
+    right = right_answers(rng, shares, images, SHARED)
+    answered = answered_of(right, seed=int(rng.integers(1 << 30)))
+    base, *shifted = answered.subject.groups
+    groups = [base]
     kinds_and_severities = product(range(KINDS), range(1, SEVERITIES + 1))
-    for group, (kind, severity) in zip(
-        answered.subject.groups[1:], kinds_and_severities, strict=True
-    ):
+    for group, (kind, severity) in zip(shifted, kinds_and_severities, strict=True):
         groups.append(replace(group, corruption=f"kind {kind}", severity=severity))
     subject = replace(answered.subject, groups=tuple(groups))
     return replace(answered, subject=subject, requests=(ComparedModels(*MODELS),))

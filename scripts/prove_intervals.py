@@ -12,7 +12,7 @@ is loaded. About twenty minutes of one core.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -39,7 +39,6 @@ from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels, compare_models
 from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
 from counterfoil.feature_stats import SUBSETS, kernel_distance, subset_estimate
-from counterfoil.multilabel_stats import AUROC, PRECISION, LabelTruth, label_auroc, label_precision
 from counterfoil.recipe import RecipeClass
 from counterfoil.resampled_stats import Units, share_estimate
 from counterfoil.stats import (
@@ -53,7 +52,7 @@ from counterfoil.stats import (
 )
 from directions_proof.intervals import mean_of
 from interval_coverage import Coverage
-from prove_multilabel import draw_videos, means_of_labels, recalls_of
+from prove_multilabel import all_known, draw_videos, means_of_labels, recalls_of, true_means
 
 SETTINGS_SEED = 0
 PRINTED_SEED = 100
@@ -408,6 +407,28 @@ def answered_of(right: Bools, present: Bools | None = None, seed: int = 0) -> Al
     )
 
 
+def right_answers(
+    rng: Generator,
+    shares: Floats,
+    images: int,
+    of_scene: float,
+    of_image: float = 0.0,
+) -> Bools:
+    """Draw right answers (groups, classes, images, models) to images of each class.
+
+    shares: of right answers (groups, classes, models). of_scene: how much of the liability to be
+    right an image shares over groups and models. of_image: how much of the rest all models share.
+    """
+    groups, classes, models = shares.shape
+    scene = rng.normal(size=(1, classes, images, 1))
+    noise = rng.normal(size=(groups, classes, images, models))
+    if of_image:
+        common = rng.normal(size=(groups, classes, images, 1))
+        noise = np.sqrt(1 - of_image) * noise + np.sqrt(of_image) * common
+    liability = np.sqrt(of_scene) * scene + np.sqrt(1 - of_scene) * noise
+    return liability < stats.norm.ppf(shares)[:, :, None]
+
+
 def _scenes(
     rng: Generator,
     shares: Floats,
@@ -415,23 +436,10 @@ def _scenes(
     kept: float,
     shared: float = 0.0,
 ) -> tuple[Bools, Bools]:
-    """Draw right answers (groups, classes, images, models) and images that the screen keeps
-    (groups, classes, images).
-
-    shares: the share of right answers (groups, classes, models). shared: how much of an image's own
-    liability all models share.
-    """
-    groups, classes, models = shares.shape
+    """Draw `right_answers` and images that the screen keeps (groups, classes, images)."""
     most = int(images.max())
-    scene = rng.normal(size=(1, classes, most, 1))
-    noise = rng.normal(size=(groups, classes, most, models))
-    if shared:
-        noise = np.sqrt(1 - shared) * noise + np.sqrt(shared) * rng.normal(
-            size=(groups, classes, most, 1)
-        )
-    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * noise
-    right = liability < stats.norm.ppf(shares)[:, :, None]
-    present = (rng.random((groups, classes, most)) < kept) & (np.arange(most) < images[:, None])
+    right = right_answers(rng, shares, most, SHARED, shared)
+    present = (rng.random(right.shape[:3]) < kept) & (np.arange(most) < images[:, None])
     present[:, :, 0] = True
     return right, present
 
@@ -469,33 +477,31 @@ def gate_world(
     whole = np.average(shares, axis=1, weights=images)
     lines = []
     for index in range(1, count + 1):
-        name = f"shift_{index}"
-        if of == "accuracies":
-            lines.append(GateLine("", "accuracy", name, float(mean[index, 0])))
-        elif of == "relative drops":
-            lines.append(
-                GateLine("", "relative_drop", name, float(1 - mean[index, 0] / mean[0, 0]))
-            )
-        elif of == "top1":
-            lines.append(GateLine("", "top1", name, float(whole[index, 0]), share="top1"))
-        elif of == "drops of top1":
-            lines.append(
-                GateLine("", "drop", name, float(whole[0, 0] - whole[index, 0]), share="top1")
-            )
-        elif of == "calibration errors":
-            error = SURE - float(whole[index, 0])
-            measure = "calibration_error"
-            lines.append(GateLine("", measure, name, error, share=measure, lower_is_better=True))
-        elif of == "drops of a class":
-            label = index % 10
-            drop = float(shares[0, label, 0] - shares[index, label, 0])
-            lines.append(GateLine("", "drop", name, drop, class_name=f"{label:02d}"))
-        elif of == "drops" or index % 2:
-            lines.append(GateLine("", "drop", name, float(mean[0, 0] - mean[index, 0])))
-        else:
-            lines.append(
-                GateLine("", "worse_than", name, float(mean[index, 1] - mean[index, 0]), "old")
-            )
+
+        def line(measure: str, limit: float, index: int = index, **more: Any) -> GateLine:
+            return GateLine("", measure, f"shift_{index}", float(limit), **more)
+
+        label = index % 10
+        drop = line("drop", mean[0, 0] - mean[index, 0])
+        relative = line("relative_drop", 1 - mean[index, 0] / mean[0, 0])
+        lost = shares[0, label, 0] - shares[index, label, 0]
+        difference = mean[index, 1] - mean[index, 0]
+        error = SURE - whole[index, 0]
+        of_kind = {
+            "accuracies": line("accuracy", mean[index, 0]),
+            "relative drops": relative,
+            "top1": line("top1", whole[index, 0], share="top1"),
+            "drops of top1": line("drop", whole[0, 0] - whole[index, 0], share="top1"),
+            "calibration errors": line(
+                "calibration_error", error, share="calibration_error", lower_is_better=True
+            ),
+            "drops of a class": line("drop", lost, class_name=f"{label:02d}"),
+            "drops": drop,
+            "drops, worse_than": drop
+            if index % 2
+            else line("worse_than", difference, other_model="old"),
+        }
+        lines.append(of_kind[of])
     return shares, lines
 
 
@@ -641,17 +647,18 @@ STILL_FOUND = 0.6
 KEPT = 0.7  # how alike a video is to itself under the shift
 
 
-def _frames(
-    rng: Generator,
-    normal: Floats,
-    rates: Floats,
-    alike: float,
-) -> Bools:
-    """Draw what is right in each frame, (videos, frames): each video's own rate is of a Beta
-    distribution."""
+def _frames(rng: Generator, rates: Sequence[Floats], alike: float) -> list[Bools]:
+    """Draw what is right in each frame on the base and under a shift, (videos, frames): each
+    video's own rates are of Beta distributions. rates: (videos,) on the base and under the shift.
+    """
+    base, other = rng.normal(size=(2, len(rates[0])))
+    normal = (base, KEPT * base + np.sqrt(1 - KEPT**2) * other)
     spread = (1 - alike) / alike
-    of_videos = stats.beta.ppf(stats.norm.cdf(normal), rates * spread, (1 - rates) * spread)
-    return rng.random((len(normal), FRAMES)) < of_videos[:, None]
+    right = []
+    for of_group, mean in zip(normal, rates, strict=True):
+        own = stats.beta.ppf(stats.norm.cdf(of_group), mean * spread, (1 - mean) * spread)
+        right.append(rng.random((len(mean), FRAMES)) < own[:, None])
+    return right
 
 
 def _of_classifier(
@@ -662,11 +669,8 @@ def _of_classifier(
 ) -> dict[str, tuple[Estimate, float]]:
     """Return a classifier's numbers, with the truth. of_videos: whether the subject knows the
     videos."""
-    normal = rng.normal(size=(2, videos))
-    normal[1] = KEPT * normal[0] + np.sqrt(1 - KEPT**2) * normal[1]
     each = videos // len(ON_BASE)
-    rates = ON_BASE.repeat(each), UNDER_SHIFT.repeat(each)
-    right = np.stack([_frames(rng, *side, alike) for side in zip(normal, rates, strict=True)])
+    right = np.stack(_frames(rng, (ON_BASE.repeat(each), UNDER_SHIFT.repeat(each)), alike))
     by_class = right.reshape(2, len(ON_BASE), each * FRAMES, 1).repeat(2, axis=3)
     answered = answered_of(by_class, seed=int(rng.integers(1 << 30)))
     subject = answered.subject
@@ -708,34 +712,22 @@ def units(seed: int, runs: int) -> list[str]:
         f"| interval | alike | {' | '.join(f'{videos} videos' for videos in VIDEOS)} |",
         f"| -- | --: | {' | '.join('--:' for _ in VIDEOS)} |",
     ]
-    _, many, population = draw_videos(20_000, default_rng([seed, 4]))
-    known = LabelTruth(many, np.ones_like(many))
-    once = np.ones((len(many), 1), np.int32)
-    of_labels = {
-        name: [float(measure(scores, known, once).mean()) for scores in population]
-        for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc))
-    }
+    of_labels = true_means(default_rng([seed, 4]))
     covered = Coverage()
     for alike, videos in product(ALIKE, VIDEOS):
         rng = default_rng([seed, videos, round(100 * alike)])
         for number, by_video in product(range(runs), (True, False)):
             numbers = _of_classifier(rng, videos, alike, by_video)
-            normal = rng.normal(size=(2, videos))
-            normal[1] = KEPT * normal[0] + np.sqrt(1 - KEPT**2) * normal[1]
             rates = np.full(videos, FOUND), np.full(videos, STILL_FOUND)
-            detected = [
-                _frames(rng, *side, alike).ravel() for side in zip(normal, rates, strict=True)
-            ]
+            detected = [frames.ravel() for frames in _frames(rng, rates, alike)]
             video = np.arange(videos).repeat(FRAMES) if by_video else np.arange(videos * FRAMES)
-            recalls = recalls_of(
-                detected[0], detected[1], Units.of(video), number, FOUND, STILL_FOUND
-            )
+            recalls = recalls_of(*detected, Units.of(video), number, FOUND, STILL_FOUND)
             numbers |= {
                 f"objects: {name}": (drawn.interval(), true)
                 for name, (drawn, true) in recalls.items()
             }
             of_frame, present, scores = draw_videos(videos, rng, alike)
-            truth = LabelTruth(present, np.ones_like(present))
+            truth = all_known(present)
             if truth.least.min() >= 2:
                 video = of_frame if by_video else np.arange(len(of_frame))
                 means = means_of_labels(scores, truth, Units.of(video), number, of_labels)
