@@ -136,7 +136,8 @@ def _outside(
     beyond = np.zeros((len(PUBLISHED), len(NETWORKS)), dtype=int)
     for number, (network, (_, corrupted)) in enumerate(hits.items()):
         images = corrupted[0, 0].size
-        accuracy = np.concatenate([corrupted.mean(axis=(2, 3))[None], drawn_accuracies(corrupted)])
+        drawn = drawn_means(corrupted.astype(np.float64), "published")
+        accuracy = np.concatenate([corrupted.mean(axis=(2, 3))[None], drawn])
         measures = (accuracy, lost(accuracy), lost(probits(accuracy, images)))
         values = [measure[0] for measure in measures]
         low, high = zip(
@@ -176,16 +177,15 @@ def lost(accuracy: Floats) -> Floats:
     return accuracy[..., MILDEST, None, None, 0] - accuracy
 
 
-def drawn_accuracies(corrupted: Bools) -> Floats:
-    """Return accuracies of photographs drawn within their classes: [replicates, corruptions,
-    severities]."""
-    classes, photographs = corrupted.shape[2:]
-    drawn = np.zeros((REPLICATES, *corrupted.shape[:2]))
+def drawn_means(values: Floats, salt: str) -> Floats:
+    """Return means of photographs drawn within their classes, [replicates, corruptions,
+    severities], of values [corruptions, severities, classes, photographs]."""
+    classes, photographs = values.shape[2:]
+    drawn = np.zeros((REPLICATES, *values.shape[:2]))
     for label in range(classes):
-        weights = bootstrap_weights(
-            photographs, REPLICATES, seeded_generator(SEED, "published", CLASSES[label])
-        )
-        drawn += np.tensordot(weights, corrupted[:, :, label].astype(np.float64), axes=(1, 2))
+        rng = seeded_generator(SEED, salt, CLASSES[label])
+        weights = bootstrap_weights(photographs, REPLICATES, rng)
+        drawn += np.tensordot(weights, values[:, :, label], axes=(1, 2))
     return drawn / (classes * photographs)
 
 
