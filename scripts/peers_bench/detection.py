@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,22 +62,21 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
             ("each resample as a set", recomputed, FEWEST_ROUNDS),
             ("matches kept, each accumulated", accumulated, MOST_ROUNDS),
         ):
-
-            def peers(
-                package: str = package, scores: Callable[..., list[float]] = scores
-            ) -> list[float]:
-                with contextlib.redirect_stdout(io.StringIO()):
-                    return scores(package, true, detected, every)
-
             yield Pair(
                 what=size,
                 peer=package,
                 way=way,
                 ours=ours,
-                peers=peers,
+                peers=partial(quietly, scores, package, true, detected, every),
                 agreement=within(f"all {len(every)} APs", TOLERANCE),
                 most_rounds=rounds,
             )
+
+
+def quietly(scores: Callable[..., list[float]], *arguments: Any) -> list[float]:
+    """Score without what the packages print."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return scores(*arguments)
 
 
 def made_set() -> tuple[Objects, Detections]:
