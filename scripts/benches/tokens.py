@@ -169,8 +169,9 @@ def plain(
             pixels = centred_square(cls.images.image(int(schedule.rows[step, 0])), side)
             pixels = pixels[:, ::-1] if schedule.flips[step, 0] else pixels
             text = settings.templates[schedule.templates[step, 0]].replace("{class}", placeholder)
+            levels = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
             with torch.no_grad():
-                posterior = posterior_of(pipeline, pixels[None].copy(), device)
+                posterior = posterior_of(pipeline, levels, device)
             noise = torch.randn(posterior.mean.shape, generator=generator).to(device)
             latents = posterior.mean + posterior.std * noise
             states = states_of(pipeline, text, device)
@@ -201,7 +202,8 @@ def loss_of(tokens: Vectors, classes: list[ClassToLearn], device: str) -> float:
         text = TEMPLATES[0].replace("{class}", placeholders[cls.class_id])
         times = rng.integers(0, 1000, EVALUATED)
         with torch.inference_mode():
-            latents = posterior_of(pipeline, pixels, device).mean
+            levels = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+            latents = posterior_of(pipeline, levels, device).mean
             states = states_of(pipeline, text, device).repeat(EVALUATED, 1, 1)
             loss = denoising_loss(pipeline, scheduler, latents, states, times, generator)
         losses.append(float(loss))
@@ -216,10 +218,9 @@ def loaded(device: str, tokens: Any = None) -> tuple[Any, Any, int]:
     return pipeline, DDPMScheduler.from_config(pipeline.scheduler.config), native_size(pipeline)
 
 
-def posterior_of(pipeline: Any, pixels: np.ndarray, device: str) -> Any:
-    """Encode pixels [n, side, side, 3]."""
-    images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().to(device) / 127.5 - 1
-    return pipeline.vae.encode(images).latent_dist
+def posterior_of(pipeline: Any, levels: torch.Tensor, device: str) -> Any:
+    """Encode levels of 255, [n, 3, side, side]."""
+    return pipeline.vae.encode((levels.float() / 127.5 - 1).to(device)).latent_dist
 
 
 def states_of(pipeline: Any, text: str, device: str) -> torch.Tensor:

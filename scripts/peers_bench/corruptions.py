@@ -23,12 +23,26 @@ from peers_bench.pair import Agreement, Pair
 NEEDS = ("imagecorruptions", "albumentations")
 # Without glass_blur and gaussian_blur, which fail with scikit-image from 0.26 on.
 FIXED = (
-    "defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression", "saturate",
-)  # fmt: skip
+    "defocus_blur",
+    "zoom_blur",
+    "brightness",
+    "contrast",
+    "pixelate",
+    "jpeg_compression",
+    "saturate",
+)
 RANDOM = (
-    "gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "motion_blur", "snow", "frost",
-    "fog", "spatter", "elastic_transform",
-)  # fmt: skip
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "speckle_noise",
+    "motion_blur",
+    "snow",
+    "frost",
+    "fog",
+    "spatter",
+    "elastic_transform",
+)
 PHOTOGRAPHS = 4
 # The changed photographs of each kind.
 Changed = dict[str, np.ndarray]

@@ -31,9 +31,22 @@ NETWORKS = (
 )
 # The corruptions of the published table, by its names.
 PUBLISHED = (
-    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
-    "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
-)  # fmt: skip
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
 SEVERITIES = (1, 2, 3, 4, 5)
 # of all photographs, at severity 3
 WHOLE = ("fog", "gaussian_noise", "low_resolution", "motion_blur")
