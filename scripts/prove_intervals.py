@@ -656,8 +656,8 @@ def _frames(rng: Generator, rates: Sequence[Floats], alike: float) -> list[Bools
     spread = (1 - alike) / alike
     right = []
     for of_group, mean in zip(normal, rates, strict=True):
-        own = stats.beta.ppf(stats.norm.cdf(of_group), mean * spread, (1 - mean) * spread)
-        right.append(rng.random((len(mean), FRAMES)) < own[:, None])
+        of_videos = stats.beta.ppf(stats.norm.cdf(of_group), mean * spread, (1 - mean) * spread)
+        right.append(rng.random((len(mean), FRAMES)) < of_videos[:, None])
     return right
 
 
@@ -719,9 +719,9 @@ def units(seed: int, runs: int) -> list[str]:
         for number, by_video in product(range(runs), (True, False)):
             numbers = _of_classifier(rng, videos, alike, by_video)
             rates = np.full(videos, FOUND), np.full(videos, STILL_FOUND)
-            detected = [frames.ravel() for frames in _frames(rng, rates, alike)]
+            on_base, under_shift = (frames.ravel() for frames in _frames(rng, rates, alike))
             video = np.arange(videos).repeat(FRAMES) if by_video else np.arange(videos * FRAMES)
-            recalls = recalls_of(*detected, Units.of(video), number, FOUND, STILL_FOUND)
+            recalls = recalls_of(on_base, under_shift, Units.of(video), number, FOUND, STILL_FOUND)
             numbers |= {
                 f"objects: {name}": (drawn.interval(), true)
                 for name, (drawn, true) in recalls.items()

@@ -281,7 +281,7 @@ def cut(
 # ---- Drops
 
 
-def _weights(units: int, seed: int) -> Floats:
+def _weights(units: int, seed: int) -> np.ndarray:
     """Return how often each unit of a class is drawn, first as it is: (1 + replicate, class,
     unit)."""
     rng = np.random.default_rng(seed)

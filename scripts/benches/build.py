@@ -121,8 +121,8 @@ def measured(candidates: int, splits: Splits, options: argparse.Namespace) -> li
         builds.append(build_run(candidates, steps, options.cores))
         bare_runs.append(bare_run(images, steps, *splits["bare"], BATCH, True))
     loop_images, loop_seconds = bare_run(options.loop_images, steps, *splits["loop"], 1, False)
-    bare_images, bare_seconds = map(sum, zip(*bare_runs, strict=True))
-    built, seconds, whole = map(sum, zip(*builds, strict=True))
+    bare_images, bare_seconds = (sum(column) for column in zip(*bare_runs, strict=True))
+    built, seconds, whole = (sum(column) for column in zip(*builds, strict=True))
     bare = bare_images / bare_seconds
     loop = loop_images / loop_seconds
     build = built / seconds

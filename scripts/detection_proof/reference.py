@@ -53,8 +53,8 @@ def evaluated(objects: Objects, detections: Detections, images: int, categories:
         row |= {"area": area, "iscrowd": int(crowd)}
     detected = coco_rows(detections.image, detections.box, detections.category, detections.score)
     with contextlib.redirect_stdout(io.StringIO()):
-        sets = [coco_set(COCO, rows, images, categories) for rows in (true, detected)]
-        evaluation = COCOeval(*sets, "bbox")
+        truth, answers = (coco_set(COCO, rows, images, categories) for rows in (true, detected))
+        evaluation = COCOeval(truth, answers, "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
     return evaluation

@@ -31,7 +31,6 @@ ROWS = 200
 SHARDS = 4
 SIDE = 128
 FORMATS = {"webdataset": "tar with a JSON of every column", "parquet": "Parquet, the default"}
-Images = dict[str, bytes]
 
 
 def pairs(present: Sequence[str]) -> Iterator[Pair]:
@@ -66,7 +65,7 @@ def format_pairs(form: str, name: str) -> Iterator[Pair]:
             folder / "ours", plan, hashes, {}, {}, recipe_yaml=plan.recipe.portable_yaml
         ) as store:
 
-            def ours() -> Images:
+            def ours() -> dict[str, Path]:
                 images = {}
                 for shard in shards:
                     receipt = store.writer.write(shard, candidates[shard.id])
