@@ -3,11 +3,13 @@ they are, and how far values are above it."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from counterfoil.resampled_stats import Drawn, simultaneous_intervals, weighted_sum
 from counterfoil.stats import Estimate
 
 
@@ -50,6 +52,33 @@ class Coverage:
         if len(sets) < fewest:
             return "–"
         return f"{100 * np.mean([above for _, _, above in sets]):+.1f}"
+
+
+def coverage_rows(
+    covered: Mapping[int, Coverage],
+    fewest: Mapping[int, float],
+) -> Iterator[list[Any]]:
+    """Yield each key with its coverage in sets of each size, and how far values are above the truth
+    in the smallest sets.
+
+    covered: by the size of sets. fewest: with how many sets of a size a cell has a number.
+    """
+    for key in dict.fromkeys(chain(*covered.values())):
+        cells = [of_size.cell(key, fewest[size]) for size, of_size in covered.items()]
+        smallest = min(covered)
+        yield [key, *cells, covered[smallest].above(key, fewest[smallest])]
+
+
+def intervals_of(numbers: Sequence[Drawn]) -> list[Estimate]:
+    """Return the interval of a number, or those of several, which hold at once."""
+    if len(numbers) > 1:
+        return simultaneous_intervals(numbers)
+    return [number.interval() for number in numbers]
+
+
+def less(number: Drawn, other: Drawn) -> Drawn:
+    """Return a number less another of the same images."""
+    return weighted_sum([(1.0, number), (-1.0, other)])
 
 
 def percent(share: np.floating | float) -> str:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import proving
+from counterfoil.arrays import Bools, Floats
 from counterfoil.data.open_source import open_source
 from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.mining.audited import audit_target
@@ -88,7 +89,7 @@ class Pictures:
     """n rows on the disk as a split of `folder`; present: (n, conditions), places: (n,)."""
 
     folder: Path
-    present: NDArray[np.bool_]
+    present: Bools
     places: NDArray[np.str_]
 
     @classmethod
@@ -118,7 +119,7 @@ class Pictures:
         split.to_parquet(str(folder / f"{SPLIT}.parquet"))
         return cls(folder, np.asarray(present), np.asarray([scene.background for scene in scenes]))
 
-    def failing(self, planted: Sequence[tuple[str, str, float]]) -> NDArray[np.float64]:
+    def failing(self, planted: Sequence[tuple[str, str, float]]) -> Floats:
         """Return (n, classes) how likely the answer to a row of the class is wrong."""
         likely = np.full((len(self.places), len(CLASSES)), WRONG)
         for name, background, more in planted:
@@ -196,9 +197,7 @@ def _mined(folder: Path, answers: Path) -> HypothesisTests:
     return HypothesisTests.of(run, audits, seen.captions, find_hypotheses(seen))
 
 
-def _outcome(
-    tests: HypothesisTests, carried: Carried, chance: NDArray[np.float64]
-) -> dict[str, Any]:
+def _outcome(tests: HypothesisTests, carried: Carried, chance: Floats) -> dict[str, Any]:
     """Return a hypothesis with its test beside the true difference of its set on the same rows."""
     hypothesis = carried.hypothesis
     audited = tests.audits[carried.audit]

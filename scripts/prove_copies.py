@@ -22,7 +22,9 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from PIL import Image, ImageEnhance, ImageOps
+from PIL.Image import Image as Picture
 
 import proving
 import results_page
@@ -50,21 +52,22 @@ _ABOUT = {
     " share images, so the interval is too narrow where several pairs are of one image.",
     "cost": "Seconds of one processor, and of the search alone for sets that look random.",
 }
+Sets = Mapping[str, Sequence[Picture]]
 
 
-def again(picture: Image.Image, quality: int) -> Image.Image:
+def again(picture: Picture, quality: int) -> Picture:
     stream = io.BytesIO()
     picture.save(stream, "JPEG", quality=quality)
     return Image.open(io.BytesIO(stream.getvalue())).convert("RGB")
 
 
-def resized(picture: Image.Image, share: float) -> Image.Image:
+def resized(picture: Picture, share: float) -> Picture:
     width = round(picture.width * share)
     height = round(picture.height * share)
     return picture.resize((width, height), Image.Resampling.BICUBIC)
 
 
-def cropped(picture: Image.Image, share: float, chance: np.random.Generator) -> Image.Image:
+def cropped(picture: Picture, share: float, chance: Generator) -> Picture:
     """Cut a share of each side off, at least a pixel, at random places."""
     across = max(1, round(picture.width * share))
     down = max(1, round(picture.height * share))
@@ -75,7 +78,7 @@ def cropped(picture: Image.Image, share: float, chance: np.random.Generator) -> 
     return picture.crop((left, top, right, bottom))
 
 
-def other_hue(picture: Image.Image) -> Image.Image:
+def other_hue(picture: Picture) -> Picture:
     hue, saturation, value = picture.convert("HSV").split()
     moved = hue.point([(level + 20) % 256 for level in range(256)])
     return Image.merge("HSV", (moved, saturation, value)).convert("RGB")
@@ -104,10 +107,10 @@ CHANGES = (
 
 
 def changed(
-    picture: Image.Image,
+    picture: Picture,
     change: str,
-    chance: np.random.Generator,
-) -> Image.Image:
+    chance: Generator,
+) -> Picture:
     match change:
         case "JPEG 95":
             return again(picture, 95)
@@ -159,7 +162,7 @@ _DIFFICULT = (
 )
 
 
-def photographs(data: Path, first: int) -> list[Image.Image]:
+def photographs(data: Path, first: int) -> list[Picture]:
     """Return every second photograph of CIFAR-10 from `first` on."""
     archive = zipfile.ZipFile(data / "cifar10-test-even.zip")
     names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
@@ -167,7 +170,7 @@ def photographs(data: Path, first: int) -> list[Image.Image]:
     return [Image.open(io.BytesIO(file)).convert("RGB") for file in files]
 
 
-def cuts() -> list[Image.Image]:
+def cuts() -> list[Picture]:
     from sklearn.datasets import load_sample_image
 
     side = 100
@@ -181,17 +184,17 @@ def cuts() -> list[Image.Image]:
     return pictures
 
 
-def scenes(split: str) -> list[Image.Image]:
+def scenes(split: str) -> list[Picture]:
     return [Image.fromarray(render(wardrobe_scene(split, row))) for row in range(1200)]
 
 
-def garments(split: str, count: int = 1200) -> list[Image.Image]:
+def garments(split: str, count: int = 1200) -> list[Picture]:
     images = load_garments(split).images
     looked = np.linspace(0, len(images) - 1, count).astype(int)
     return [Image.fromarray(image).convert("RGB") for image in images[looked]]
 
 
-def fingerprints(pictures: Sequence[Image.Image]) -> np.ndarray:
+def fingerprints(pictures: Sequence[Picture]) -> np.ndarray:
     made = np.zeros(len(pictures), FINGERPRINT)
     for row, picture in enumerate(pictures):
         stream = io.BytesIO()
@@ -206,12 +209,12 @@ def share(part: int, whole: int, scale: float = 100, digits: int = 0) -> str:
     return f"{ends[0]} ({ends[1]} to {ends[2]})"
 
 
-def found_rows(sets: Mapping[str, Sequence[Image.Image]], most: int) -> Iterator[list[Any]]:
+def found_rows(sets: Sets, most: int) -> Iterator[list[Any]]:
     known = {name: fingerprints(pictures) for name, pictures in sets.items()}
     for change in CHANGES:
         cells: list[Any] = [change]
         for name, pictures in sets.items():
-            chance = np.random.default_rng(11)
+            chance = default_rng(11)
             step = max(1, len(pictures) // most)
             rows = range(0, len(pictures), step)[:most]
             copies = []
@@ -224,9 +227,7 @@ def found_rows(sets: Mapping[str, Sequence[Image.Image]], most: int) -> Iterator
         yield cells
 
 
-def distinct_rows(
-    sets: Mapping[str, Sequence[Image.Image]], folder: Path | None
-) -> Iterator[list[Any]]:
+def distinct_rows(sets: Sets, folder: Path | None) -> Iterator[list[Any]]:
     for name, pictures in sets.items():
         copies = find_copies(fingerprints(pictures))
         pairs = copies.pairs
@@ -250,8 +251,8 @@ def distinct_rows(
                 drawn.save(folder / f"{name}-{number:03d}.png")
 
 
-def cost_rows(sets: Mapping[str, Sequence[Image.Image]]) -> Iterator[list[Any]]:
-    chance = np.random.default_rng(5)
+def cost_rows(sets: Sets) -> Iterator[list[Any]]:
+    chance = default_rng(5)
     whole = next(iter(sets.values()))
     cut = cuts()[0]
     for what, picture in (
@@ -288,7 +289,7 @@ def cost_rows(sets: Mapping[str, Sequence[Image.Image]]) -> Iterator[list[Any]]:
 
 
 def print_settings(
-    sets: Mapping[str, Sequence[Image.Image]],
+    sets: Sets,
     most: int,
 ) -> None:
     """Print what each limit gives on the images that limits are chosen on."""
@@ -296,7 +297,7 @@ def print_settings(
     tested_of = {}
     for name, pictures in sets.items():
         for change in _DIFFICULT:
-            chance = np.random.default_rng(3)
+            chance = default_rng(3)
             copies = []
             for picture in pictures[:most]:
                 copies.append(changed(picture, change, chance))

@@ -15,15 +15,15 @@ from itertools import product
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 import proving
+from counterfoil.arrays import Floats
 from counterfoil.corrupting.corruptions import SEVERITIES
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers
 from counterfoil.evaluation.tasks.classes.measures import corruption_error
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
-from prove_intervals import MODELS, answered_of
+from prove_intervals import MODELS, answered_of, right_answers
 
 SEED = 300
 CLASSES = 10
@@ -38,7 +38,7 @@ MEASURES = (
 )
 
 
-def true_shares(base: float, better: float) -> NDArray[np.float64]:
+def true_shares(base: float, better: float) -> Floats:
     """Return the shares of right answers (groups, classes, models): base, then kinds by severity.
 
     better: how many points the new model is better than the old one under corruptions.
@@ -55,7 +55,7 @@ def true_shares(base: float, better: float) -> NDArray[np.float64]:
     return np.stack([new, old], axis=2)
 
 
-def truth_of(shares: NDArray[np.float64]) -> tuple[float, ...]:
+def truth_of(shares: Floats) -> tuple[float, ...]:
     """Return what the measures are of the new model, in the order of `MEASURES`."""
     accuracy = shares.mean(axis=1)
     by_kind = accuracy[1:].reshape(KINDS, SEVERITIES, 2).mean(axis=1)
@@ -67,20 +67,14 @@ def truth_of(shares: NDArray[np.float64]) -> tuple[float, ...]:
     return float(mean), float(mean / accuracy[0, 0]), float(ratio), float(relative)
 
 
-def answers_drawn(rng: np.random.Generator, shares: NDArray[np.float64], images: int) -> AllAnswers:
+def answers_drawn(rng: np.random.Generator, shares: Floats, images: int) -> AllAnswers:
     """Return drawn answers of two models to every image, unchanged and under every corruption."""
-    groups, classes, models = shares.shape
-    scene = rng.normal(size=(1, classes, images, 1))
-    of_images = rng.normal(size=(groups, classes, images, models))
-    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * of_images
-    right = liability < stats.norm.ppf(shares)[:, :, None]
-    present = np.ones(right.shape[:3], dtype=bool)
-    answered = answered_of(right, present, int(rng.integers(1 << 30)))
-    groups = [answered.subject.groups[0]]
+    right = right_answers(rng, shares, images, SHARED)
+    answered = answered_of(right, seed=int(rng.integers(1 << 30)))
+    base, *shifted = answered.subject.groups
+    groups = [base]
     kinds_and_severities = product(range(KINDS), range(1, SEVERITIES + 1))
-    for group, (kind, severity) in zip(
-        answered.subject.groups[1:], kinds_and_severities, strict=True
-    ):
+    for group, (kind, severity) in zip(shifted, kinds_and_severities, strict=True):
         groups.append(replace(group, corruption=f"kind {kind}", severity=severity))
     subject = replace(answered.subject, groups=tuple(groups))
     return replace(answered, subject=subject, requests=(ComparedModels(*MODELS),))

@@ -14,13 +14,16 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.random import default_rng
 
 import proving
 from counterfoil.detection_stats import (
@@ -39,7 +42,7 @@ from counterfoil.trajectory_stats import Reached, rising_reaches
 from detection_proof.reference import evaluated, pycocotools_scores, resampled
 from detection_proof.sets import hostile_set, like_coco
 from detection_proof.world import OBJECTS, Images, Skill, World, made_matches
-from interval_coverage import percent
+from interval_coverage import Coverage, less, percent
 from results_page import table
 
 TITLE = "Detectors: intervals, scores and cost"
@@ -62,7 +65,9 @@ SKILLS = {
     "perfect": (Skill(perfect=True), Skill(perfect=True, missed=0.02)),
 }
 POPULATION = 40_000
+BOTH_DROPS = "both drops of the middling one"
 TEN_POINTS = "level of ten points, middling"
+TWO_DROPS = ("drop of AP, middling", "deeper drop of AP, middling")
 REPLICATES = 500  # fewer than the package draws, for there are many sets
 SETS_BESIDE = 500
 COCO_IMAGES = 4952
@@ -88,83 +93,60 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         " pycocotools as well; the intervals allow for it."
     )
     titles: list[str] = []
-    covered: dict[str, list[str]] = {}
-    too_high: dict[str, list[str]] = {}
-    populations: dict[int, tuple[list[Matches], dict[str, float]]] = {}
+    cells: dict[str, list[str]] = defaultdict(list)
+    too_high: dict[str, list[str]] = defaultdict(list)
+    populations: dict[int, list[Matches]] = {}
+    skills = list(chain(*SKILLS.values()))
     for world, images, sets in CELLS:
-        rng = np.random.default_rng([seed, world, images])
+        rng = default_rng([seed, world, images])
         if world not in populations:
-            skills = [skill for group in SKILLS.values() for skill in group]
-            populations[world] = (
-                made_matches(
-                    WORLDS[world], skills, POPULATION, np.random.default_rng([seed, world])
-                ),
-                {},
-            )
-        whole = populations[world][0]
-        scores = {
-            name: best_f1_score(matches_of[0]) for name, matches_of in _by_detector(whole).items()
-        }
-        truth = {
-            name: number.value
-            for name, number in _numbers(_exact(_by_detector(whole), scores)).items()
-        }
+            of_world = default_rng([seed, world])
+            populations[world] = made_matches(WORLDS[world], skills, POPULATION, of_world)
+        whole = populations[world]
+        by_detector = _by_detector(whole)
+        scores = {name: best_f1_score(of_base) for name, (of_base, *_) in by_detector.items()}
+        exact = _numbers(_exact(by_detector, scores))
+        truth = {name: number.value for name, number in exact.items()}
         choosers = [Images(matches) for matches in whole]
-        held: dict[str, list[tuple[float, float, float]]] = {
-            name: [] for name in (*truth, "both drops of the middling one", TEN_POINTS)
-        }
-        two = ["drop of AP, middling", "deeper drop of AP, middling"]
-        true_level = _level_of_ten_points([Estimate(truth[name]) for name in two]).value
+        covered = Coverage()
+        held: dict[str, list[bool]] = {BOTH_DROPS: [], TEN_POINTS: []}
+        true_level = _level_of_ten_points([Estimate(truth[name]) for name in TWO_DROPS]).value
         for number in range(sets):
             chosen = rng.choice(POPULATION, images, replace=False)
             parts = _by_detector([chooser.chosen(chosen) for chooser in choosers])
-            drawn = {
-                name: [
-                    bootstrap_scores(detector_matches, scores[name], number, REPLICATES)
-                    for detector_matches in matches
+            drawn = {}
+            for name, matches in parts.items():
+                drawn[name] = [
+                    bootstrap_scores(of_group, scores[name], number, REPLICATES)
+                    for of_group in matches
                 ]
-                for name, matches in parts.items()
-            }
             numbers = _numbers(drawn)
             for name, resamples in numbers.items():
-                estimate = resamples.interval()
-                if estimate.low is not None and estimate.high is not None:
-                    inside = estimate.low - 1e-12 <= truth[name] <= estimate.high + 1e-12
-                    held[name].append((inside, estimate.high - estimate.low, estimate.value))
-            level = _level_of_ten_points([numbers[name].interval() for name in two])
-            held[TEN_POINTS].append((level.low <= true_level <= level.high, np.nan, np.nan))
-            both = simultaneous_intervals([numbers[name] for name in two])
-            inside = all(
+                covered.add(name, [resamples.interval()], [truth[name]])
+            two = [numbers[name] for name in TWO_DROPS]
+            level = _level_of_ten_points([drop.interval() for drop in two])
+            held[TEN_POINTS].append(level.low <= true_level <= level.high)
+            inside = [
                 interval.low is not None
                 and interval.high is not None
                 and interval.low <= truth[name] <= interval.high
-                for interval, name in zip(both, two, strict=True)
-            )
-            held["both drops of the middling one"].append((inside, np.nan, np.nan))
+                for interval, name in zip(simultaneous_intervals(two), TWO_DROPS, strict=True)
+            ]
+            held[BOTH_DROPS].append(all(inside))
         titles.append(f"{WORLDS[world].name}, {images:,} images ({sets} sets)")
-        for name, rows in held.items():
-            inside, width, value = np.array(rows, np.float64).T
-            across = 100 * float(np.median(width))
-            cell = percent(inside.mean())
-            covered.setdefault(name, []).append(
-                cell if np.isnan(across) else f"{cell} ({across:.1f})"
-            )
+        for name in truth:
+            cells[name].append(covered.cell(name))
             if name.startswith("AP"):
-                too_high.setdefault(name, []).append(
-                    f"{100 * (float(value.mean()) - truth[name]):+.1f}"
-                )
-        lines = [
-            opening,
-            "",
-            *table(["number", *titles], ([name, *cells] for name, cells in covered.items())),
-        ]
-        lines += [
-            "",
-            below,
-            "",
-            *table(["number", *titles], ([name, *cells] for name, cells in too_high.items())),
-        ]
+                too_high[name].append(covered.above(name))
+        for name, inside in held.items():
+            cells[name].append(percent(np.mean(inside)))
+        tables = [_of_sets(titles, rows) for rows in (cells, too_high)]
+        lines = [opening, "", *tables[0], "", below, "", *tables[1]]
         yield proving.Table("coverage", lines)
+
+
+def _of_sets(titles: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[str]:
+    return table(["number", *titles], ([name, *cells] for name, cells in rows.items()))
 
 
 def _level_of_ten_points(drops: list[Estimate]) -> Reached:
@@ -198,7 +180,7 @@ def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
 
     def drop(name: str, measure: str, shift: int = 1) -> Drawn:
         base, shifted = (detectors[name][group].measures[measure] for group in (0, shift))
-        return weighted_sum([(1, base), (-1, shifted)])
+        return less(base, shifted)
 
     middling = [scores.measures["AP"] for scores in detectors["middling"]]
     relative = resampled_ratio(drop("middling", "AP"), middling[0])
@@ -208,9 +190,7 @@ def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
         "deeper drop of AP, middling": drop("middling", "AP", 2),
         "drop of AP50, middling": drop("middling", "AP50"),
         "drop of F1, middling": drop("middling", "F1"),
-        "drop of AP, middling less good": weighted_sum(
-            [(1, drop("middling", "AP")), (-1, drop("good", "AP"))]
-        ),
+        "drop of AP, middling less good": less(drop("middling", "AP"), drop("good", "AP")),
         "rPC, middling": resampled_ratio(
             weighted_sum([(0.5, middling[1]), (0.5, middling[2])]), middling[0]
         ),
@@ -220,7 +200,7 @@ def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
 
 def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
     """Yield how far scores are from those of pycocotools, on sets that are awkward to match."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     furthest = np.zeros(3)
     kinds = np.zeros(4, np.int64)
     for _ in range(SETS_BESIDE):
@@ -246,21 +226,18 @@ def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
             and np.unique(detections.image, return_counts=True)[1].max() > 100
         )
         kinds += [bool(objects.crowd.any()), ties, bare, full]
+    titles = [
+        "precision of a category, area and threshold",
+        "recall",
+        "AP, AP50, AP75, by size, recall",
+    ]
     lines = [
         f"The largest difference from pycocotools on {SETS_BESIDE} made sets: {kinds[0]} have"
         f" crowds, {kinds[1]} equal"
         f" scores, {kinds[2]} images without an object, {kinds[3]} more than 100 detections in an"
         " image.",
         "",
-        *table(
-            [
-                "precision of a category, area and threshold",
-                "recall",
-                "AP, AP50, AP75, by size, recall",
-            ],
-            [[f"{value:.0e}" for value in furthest]],
-            words=0,
-        ),
+        *table(titles, [[f"{value:.0e}" for value in furthest]], words=0),
     ]
     yield proving.Table("pycocotools", lines)
 
@@ -271,7 +248,7 @@ def cost(seed: int) -> Iterator[proving.Table]:
     rows = []
     held = 0.0
     for images in (COCO_IMAGES, COCO_IMAGES // 8):
-        objects, detections, images, categories = like_coco(np.random.default_rng(seed), images)
+        objects, detections, images, categories = like_coco(default_rng(seed), images)
         started = time.process_time()
         matches = match_detections(objects, detections, images, categories)
         average_precision(matches)
@@ -289,7 +266,7 @@ def cost(seed: int) -> Iterator[proving.Table]:
             seconds = time.process_time() - started
             plain = [f"{seconds:.1f} s", f"{seconds / seconds_taken:.0f}"]
             started = time.process_time()
-            resampled(evaluation, np.random.default_rng(seed).integers(images, size=images))
+            resampled(evaluation, default_rng(seed).integers(images, size=images))
             seconds = (time.process_time() - started) * RESAMPLES
             plain_drawn = [f"{seconds:,.0f} s", f"{seconds / drawn:.0f}"]
         boxes = f"{len(objects.image):,} objects, {len(detections.image):,} detections"

@@ -72,11 +72,8 @@ def main() -> None:
 def failures() -> Iterator[str]:
     """Compare the overlap of failures on all audited images with that on one half of them."""
     scenes = [wardrobe_scene("audit", number) for number in range(AUDIT_SCENES)]
-    failed = np.stack(
-        list(
-            _failed([render(scene) for scene in scenes], [scene.label for scene in scenes]).values()
-        )
-    )
+    pictures = [render(scene) for scene in scenes]
+    failed = _failed(pictures, [scene.label for scene in scenes])
     pairs = np.triu_indices(len(failed), 1)
     rows = []
     for images in (200, 500, AUDIT_SCENES):
@@ -100,17 +97,16 @@ def failures() -> Iterator[str]:
     yield from table(["images", "overlap, all images", "mean distance of a half", "largest"], rows)
 
 
-def _failed(
-    pictures: Sequence[NDArray[np.uint8]], labels: Sequence[int]
-) -> dict[str, NDArray[np.bool_]]:
-    """Return name → (n,) which pictures each of the lab's classifiers gets wrong."""
+def _failed(pictures: Sequence[NDArray[np.uint8]], labels: Sequence[int]) -> NDArray[np.bool_]:
+    """Return (classifiers, n) which pictures each of the lab's classifiers gets wrong."""
     of = np.asarray(labels)
     pixels = np.stack(pictures)
-    failed = {name: np.zeros(len(of), np.bool_) for name in LAB}
+    failed = np.zeros((len(LAB), len(of)), np.bool_)
     panel = Panel(LAB, load_recipe("wardrobe-star"))
     for label in np.unique(of).tolist():
-        for name, wrong in panel.failed_pixels(pixels[of == label], label, LAB).items():
-            failed[name][of == label] = wrong
+        of_label = of == label
+        wrong = panel.failed_pixels(pixels[of_label], label, LAB)
+        failed[:, of_label] = [wrong[name] for name in LAB]
     return failed
 
 
@@ -128,50 +124,33 @@ def retrieval() -> Iterator[str]:
     texts = clip.embed_texts(
         [prompt_for(shifts[index], recipe.classes[label]) or "" for index, label in cells]
     )
-    dealt = [
-        near.rows
-        for near in nearest_rows(
-            features, texts, [TAKEN] * len(cells), np.ones(len(scenes), np.bool_)
-        )
-    ]
+    allowed = np.ones(len(scenes), np.bool_)
+    of_prompts = nearest_rows(features, texts, [TAKEN] * len(cells), allowed)
+    dealt = [near.rows for near in of_prompts]
     plain = list(np.argsort(-(texts @ features.T), axis=1, kind="stable")[:, :TAKEN])
-    failed = np.stack(list(_failed(pixels, labels.tolist()).values()))
+    failed = _failed(pixels, labels.tolist())
     rows = []
     for name, taken in (("never twice", dealt), ("plain nearest", plain)):
-        times = Counter(np.concatenate(taken).tolist())
-        wrong = (
-            np.array([failed[:, of].mean() for of in taken])
-            .reshape(len(SHIFT_NAMES), len(CLASSES))
-            .mean(axis=1)
-        )
-        rows.append(
-            [
-                name,
-                _percent(
-                    float(
-                        np.mean(
-                            [
-                                len(set(of) & set(near))
-                                for of, near in zip(taken, plain, strict=True)
-                            ]
-                        )
-                    )
-                    / TAKEN
-                ),
-                _percent(sum(count for count in times.values() if count > 1) / sum(times.values())),
-                f"{np.mean([texts[cell] @ features[of].T for cell, of in enumerate(taken)]):.4f}",
-                _percent(
-                    np.mean(
-                        [labels[of] == label for (_, label), of in zip(cells, taken, strict=True)]
-                    )
-                ),
-                _percent(
-                    np.mean([shown[of, at] for (at, _), of in zip(cells, taken, strict=True) if at])
-                ),
-                _percent(wrong[0]),
-                f"{100 * (wrong[1:].mean() - wrong[0]):+.1f}",
-            ]
-        )
+        times = np.array(list(Counter(np.concatenate(taken).tolist()).values()))
+        failing = np.array([failed[:, of].mean() for of in taken])
+        wrong = failing.reshape(len(SHIFT_NAMES), len(CLASSES)).mean(axis=1)
+        same, near, right, seen = [], [], [], []
+        for (index, label), of, text, nearest in zip(cells, taken, texts, plain, strict=True):
+            same.append(len({*of} & {*nearest}))
+            near.append(text @ features[of].T)
+            right.append(labels[of] == label)
+            if index:
+                seen.append(shown[of, index])
+        row = [
+            name,
+            _percent(float(np.mean(same)) / TAKEN),
+            _percent(times[times > 1].sum() / times.sum()),
+            f"{np.mean(near):.4f}",
+            *(_percent(float(np.mean(of_rows))) for of_rows in (right, seen)),
+            _percent(wrong[0]),
+            f"{100 * (wrong[1:].mean() - wrong[0]):+.1f}",
+        ]
+        rows.append(row)
     yield (
         f"{len(cells)} prompts take {TAKEN} rows each of {len(scenes):,} true renders, {POOL} of"
         " each class in each"

@@ -12,7 +12,7 @@ is loaded. About twenty minutes of one core.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -23,11 +23,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import Generator, default_rng
 from scipy import optimize, stats
 
 import proving
 from counterfoil.accuracy_stats import NearChance
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.evaluation.dataset import Group, labelled_subject
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
@@ -38,7 +39,6 @@ from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels, compare_models
 from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
 from counterfoil.feature_stats import SUBSETS, kernel_distance, subset_estimate
-from counterfoil.multilabel_stats import AUROC, PRECISION, LabelTruth, label_auroc, label_precision
 from counterfoil.recipe import RecipeClass
 from counterfoil.resampled_stats import Units, share_estimate
 from counterfoil.stats import (
@@ -52,7 +52,7 @@ from counterfoil.stats import (
 )
 from directions_proof.intervals import mean_of
 from interval_coverage import Coverage
-from prove_multilabel import draw_videos, means_of_labels, recalls_of
+from prove_multilabel import all_known, draw_videos, means_of_labels, recalls_of, true_means
 
 SETTINGS_SEED = 0
 PRINTED_SEED = 100
@@ -63,7 +63,7 @@ UNITS = (5, 8, 15, 40)
 RATES = (0.02, 0.1, 0.3, 0.5)
 CORRELATIONS = (0.1, 0.3, 0.5, 0.8)
 LEVELS = (0.05, 0.01, 0.001)
-Counts = NDArray[np.int64]
+Counts = Ints
 
 
 def sizes_of(kind: str, units: int) -> Counts:
@@ -77,7 +77,7 @@ def sizes_of(kind: str, units: int) -> Counts:
 
 
 def failures(
-    rng: np.random.Generator,
+    rng: Generator,
     rows: Counts,
     rate: float,
     correlation: float,
@@ -100,7 +100,7 @@ def failures(
     return rng.binomial(rows, unit_rates)
 
 
-def _probit(normal: NDArray[np.float64], rate: float, shared: float) -> NDArray[np.float64]:
+def _probit(normal: Floats, rate: float, shared: float) -> Floats:
     """Return rates with the mean `rate`, of units that share this part of a normal liability."""
     return stats.norm.cdf((stats.norm.ppf(rate) + np.sqrt(shared) * normal) / np.sqrt(1 - shared))
 
@@ -181,7 +181,7 @@ def rates(seed: int, runs: int) -> list[str]:
         rows = sizes_of(kind, units)
         cells = []
         for rate, correlation in product(RATES, CORRELATIONS):
-            rng = np.random.default_rng([seed, units, len(cells), len(kind), len(spread)])
+            rng = default_rng([seed, units, len(cells), len(kind), len(spread)])
             worth = effective_size(rows, correlation)
             inside = np.zeros(3)
             widths = []
@@ -232,7 +232,7 @@ def nulls(seed: int, runs: int) -> list[str]:
         of = np.arange(units + others)
         cells = []
         for rate, correlation in product((0.05, 0.2, 0.5), CORRELATIONS):
-            rng = np.random.default_rng([seed, units, len(cells), len(kind), round(100 * margin)])
+            rng = default_rng([seed, units, len(cells), len(kind), round(100 * margin)])
             rejected = np.zeros(len(LEVELS))
             for _ in range(runs):
                 failed = np.append(
@@ -271,7 +271,7 @@ def kid(seed: int, runs: int) -> list[str]:
         *product([(40, 90), (60, 90)], [6], [0.0, 0.1, 0.5]),
         *product([(200, 200)], [6, 64], [0.0, 0.1, 0.5]),
     ]:
-        rng = np.random.default_rng([seed, n, width, round(100 * shift)])
+        rng = default_rng([seed, n, width, round(100 * shift)])
         far = _distance_of_normals(width, shift)
         estimates = []
         spread = []
@@ -328,7 +328,7 @@ def worlds(seed: int, runs: int) -> list[str]:
     for count in (2, 4, 5, 6, 8, 12, 25):
         cells = []
         for name, draw, truth in (("normal", _normal, 0.5), ("exponential", _exponential, 0.1)):
-            rng = np.random.default_rng([seed, count, len(name)])
+            rng = default_rng([seed, count, len(name)])
             covered = 0
             drawn_over = 0
             for _ in range(10 * runs):
@@ -347,11 +347,11 @@ def worlds(seed: int, runs: int) -> list[str]:
     return lines
 
 
-def _normal(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+def _normal(rng: Generator, count: int) -> Floats:
     return rng.normal(0.5, 0.1, count)
 
 
-def _exponential(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+def _exponential(rng: Generator, count: int) -> Floats:
     return rng.exponential(0.1, count)
 
 
@@ -363,9 +363,7 @@ SHARED = 0.5
 SURE = 0.999
 
 
-def answered_of(
-    right: NDArray[np.bool_], present: NDArray[np.bool_] | None = None, seed: int = 0
-) -> AllAnswers:
+def answered_of(right: Bools, present: Bools | None = None, seed: int = 0) -> AllAnswers:
     """Return answers (groups, classes, images, models) to the present images (groups, classes,
     images), which are all unless given, the base first.
 
@@ -409,37 +407,46 @@ def answered_of(
     )
 
 
+def right_answers(
+    rng: Generator,
+    shares: Floats,
+    images: int,
+    of_scene: float,
+    of_image: float = 0.0,
+) -> Bools:
+    """Draw right answers (groups, classes, images, models) to images of each class.
+
+    shares: of right answers (groups, classes, models). of_scene: how much of the liability to be
+    right an image shares over groups and models. of_image: how much of the rest all models share.
+    """
+    groups, classes, models = shares.shape
+    scene = rng.normal(size=(1, classes, images, 1))
+    noise = rng.normal(size=(groups, classes, images, models))
+    if of_image:
+        common = rng.normal(size=(groups, classes, images, 1))
+        noise = np.sqrt(1 - of_image) * noise + np.sqrt(of_image) * common
+    liability = np.sqrt(of_scene) * scene + np.sqrt(1 - of_scene) * noise
+    return liability < stats.norm.ppf(shares)[:, :, None]
+
+
 def _scenes(
-    rng: np.random.Generator,
-    shares: NDArray[np.float64],
+    rng: Generator,
+    shares: Floats,
     images: Counts,
     kept: float,
     shared: float = 0.0,
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Draw right answers (groups, classes, images, models) and images that the screen keeps
-    (groups, classes, images).
-
-    shares: the share of right answers (groups, classes, models). shared: how much of an image's own
-    liability all models share.
-    """
-    groups, classes, models = shares.shape
+) -> tuple[Bools, Bools]:
+    """Draw `right_answers` and images that the screen keeps (groups, classes, images)."""
     most = int(images.max())
-    scene = rng.normal(size=(1, classes, most, 1))
-    noise = rng.normal(size=(groups, classes, most, models))
-    if shared:
-        noise = np.sqrt(1 - shared) * noise + np.sqrt(shared) * rng.normal(
-            size=(groups, classes, most, 1)
-        )
-    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * noise
-    right = liability < stats.norm.ppf(shares)[:, :, None]
-    present = (rng.random((groups, classes, most)) < kept) & (np.arange(most) < images[:, None])
+    right = right_answers(rng, shares, most, SHARED, shared)
+    present = (rng.random(right.shape[:3]) < kept) & (np.arange(most) < images[:, None])
     present[:, :, 0] = True
     return right, present
 
 
 def gated(
-    rng: np.random.Generator,
-    shares: NDArray[np.float64],
+    rng: Generator,
+    shares: Floats,
     images: Counts,
     lines: list[GateLine],
     kept: float = 0.9,
@@ -458,7 +465,7 @@ def gate_world(
     spread: float,
     base: float,
     images: Counts | None = None,
-) -> tuple[NDArray[np.float64], list[GateLine]]:
+) -> tuple[Floats, list[GateLine]]:
     """Return shares right (1 + count, 10, 2) and lines of which every limit is the truth; images:
     of each class."""
     odds = np.log(base / (1 - base)) + spread * np.linspace(-1, 1, 10)
@@ -470,33 +477,31 @@ def gate_world(
     whole = np.average(shares, axis=1, weights=images)
     lines = []
     for index in range(1, count + 1):
-        name = f"shift_{index}"
-        if of == "accuracies":
-            lines.append(GateLine("", "accuracy", name, float(mean[index, 0])))
-        elif of == "relative drops":
-            lines.append(
-                GateLine("", "relative_drop", name, float(1 - mean[index, 0] / mean[0, 0]))
-            )
-        elif of == "top1":
-            lines.append(GateLine("", "top1", name, float(whole[index, 0]), share="top1"))
-        elif of == "drops of top1":
-            lines.append(
-                GateLine("", "drop", name, float(whole[0, 0] - whole[index, 0]), share="top1")
-            )
-        elif of == "calibration errors":
-            error = SURE - float(whole[index, 0])
-            measure = "calibration_error"
-            lines.append(GateLine("", measure, name, error, share=measure, lower_is_better=True))
-        elif of == "drops of a class":
-            label = index % 10
-            drop = float(shares[0, label, 0] - shares[index, label, 0])
-            lines.append(GateLine("", "drop", name, drop, class_name=f"{label:02d}"))
-        elif of == "drops" or index % 2:
-            lines.append(GateLine("", "drop", name, float(mean[0, 0] - mean[index, 0])))
-        else:
-            lines.append(
-                GateLine("", "worse_than", name, float(mean[index, 1] - mean[index, 0]), "old")
-            )
+
+        def line(measure: str, limit: float, index: int = index, **more: Any) -> GateLine:
+            return GateLine("", measure, f"shift_{index}", float(limit), **more)
+
+        label = index % 10
+        drop = line("drop", mean[0, 0] - mean[index, 0])
+        relative = line("relative_drop", 1 - mean[index, 0] / mean[0, 0])
+        lost = shares[0, label, 0] - shares[index, label, 0]
+        difference = mean[index, 1] - mean[index, 0]
+        error = SURE - whole[index, 0]
+        of_kind = {
+            "accuracies": line("accuracy", mean[index, 0]),
+            "relative drops": relative,
+            "top1": line("top1", whole[index, 0], share="top1"),
+            "drops of top1": line("drop", whole[0, 0] - whole[index, 0], share="top1"),
+            "calibration errors": line(
+                "calibration_error", error, share="calibration_error", lower_is_better=True
+            ),
+            "drops of a class": line("drop", lost, class_name=f"{label:02d}"),
+            "drops": drop,
+            "drops, worse_than": drop
+            if index % 2
+            else line("worse_than", difference, other_model="old"),
+        }
+        lines.append(of_kind[of])
     return shares, lines
 
 
@@ -522,9 +527,7 @@ def gates(
     }
     for of, base, images in product(kinds, (0.8, 0.95), sizes):
         shares, gate_lines = gate_world(of, 24, 0.8, base, sizes[images])
-        rng = np.random.default_rng(
-            [seed, len(images), int(sizes[images][0]), round(100 * base), len(of)]
-        )
+        rng = default_rng([seed, len(images), int(sizes[images][0]), round(100 * base), len(of)])
         results = [gated(rng, shares, sizes[images], gate_lines) for _ in range(runs)]
         verdicts = np.array([[line.verdict for line in each.judged] for each in results])
         holds = np.array(
@@ -564,7 +567,7 @@ def gains(seed: int, runs: int) -> list[str]:
         widths = []
         alike = []
         for gain in (0.0, 0.05):
-            rng = np.random.default_rng(
+            rng = default_rng(
                 [seed, images, round(100 * base), round(100 * shared), round(100 * gain)]
             )
             on_base = 1 / (1 + np.exp(-np.log(base / (1 - base)) - 0.8 * np.linspace(-1, 1, 10)))
@@ -617,7 +620,7 @@ def gate_sizes(seed: int, runs: int) -> list[str]:
     ):
         shares, gate_lines = gate_world(of, count, 0.8, 0.9)
         gate_lines = [replace(line, limit=line.limit + margin) for line in gate_lines]
-        rng = np.random.default_rng([seed, images, count, round(100 * margin)])
+        rng = default_rng([seed, images, count, round(100 * margin)])
         results = [gated(rng, shares, np.full(10, images), gate_lines) for _ in range(runs)]
         decided = np.mean(
             [[line.verdict != "undecided" for line in each.judged] for each in results]
@@ -644,32 +647,30 @@ STILL_FOUND = 0.6
 KEPT = 0.7  # how alike a video is to itself under the shift
 
 
-def _frames(
-    rng: np.random.Generator,
-    normal: NDArray[np.float64],
-    rates: NDArray[np.float64],
-    alike: float,
-) -> NDArray[np.bool_]:
-    """Draw what is right in each frame, (videos, frames): each video's own rate is of a Beta
-    distribution."""
+def _frames(rng: Generator, rates: Sequence[Floats], alike: float) -> list[Bools]:
+    """Draw what is right in each frame on the base and under a shift, (videos, frames): each
+    video's own rates are of Beta distributions. rates: (videos,) on the base and under the shift.
+    """
+    base, other = rng.normal(size=(2, len(rates[0])))
+    normal = (base, KEPT * base + np.sqrt(1 - KEPT**2) * other)
     spread = (1 - alike) / alike
-    of_videos = stats.beta.ppf(stats.norm.cdf(normal), rates * spread, (1 - rates) * spread)
-    return rng.random((len(normal), FRAMES)) < of_videos[:, None]
+    right = []
+    for of_group, mean in zip(normal, rates, strict=True):
+        of_videos = stats.beta.ppf(stats.norm.cdf(of_group), mean * spread, (1 - mean) * spread)
+        right.append(rng.random((len(mean), FRAMES)) < of_videos[:, None])
+    return right
 
 
 def _of_classifier(
-    rng: np.random.Generator,
+    rng: Generator,
     videos: int,
     alike: float,
     of_videos: bool,
 ) -> dict[str, tuple[Estimate, float]]:
     """Return a classifier's numbers, with the truth. of_videos: whether the subject knows the
     videos."""
-    normal = rng.normal(size=(2, videos))
-    normal[1] = KEPT * normal[0] + np.sqrt(1 - KEPT**2) * normal[1]
     each = videos // len(ON_BASE)
-    rates = ON_BASE.repeat(each), UNDER_SHIFT.repeat(each)
-    right = np.stack([_frames(rng, *side, alike) for side in zip(normal, rates, strict=True)])
+    right = np.stack(_frames(rng, (ON_BASE.repeat(each), UNDER_SHIFT.repeat(each)), alike))
     by_class = right.reshape(2, len(ON_BASE), each * FRAMES, 1).repeat(2, axis=3)
     answered = answered_of(by_class, seed=int(rng.integers(1 << 30)))
     subject = answered.subject
@@ -711,34 +712,22 @@ def units(seed: int, runs: int) -> list[str]:
         f"| interval | alike | {' | '.join(f'{videos} videos' for videos in VIDEOS)} |",
         f"| -- | --: | {' | '.join('--:' for _ in VIDEOS)} |",
     ]
-    _, many, population = draw_videos(20_000, np.random.default_rng([seed, 4]))
-    known = LabelTruth(many, np.ones_like(many))
-    once = np.ones((len(many), 1), np.int32)
-    of_labels = {
-        name: [float(measure(scores, known, once).mean()) for scores in population]
-        for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc))
-    }
+    of_labels = true_means(default_rng([seed, 4]))
     covered = Coverage()
     for alike, videos in product(ALIKE, VIDEOS):
-        rng = np.random.default_rng([seed, videos, round(100 * alike)])
+        rng = default_rng([seed, videos, round(100 * alike)])
         for number, by_video in product(range(runs), (True, False)):
             numbers = _of_classifier(rng, videos, alike, by_video)
-            normal = rng.normal(size=(2, videos))
-            normal[1] = KEPT * normal[0] + np.sqrt(1 - KEPT**2) * normal[1]
             rates = np.full(videos, FOUND), np.full(videos, STILL_FOUND)
-            detected = [
-                _frames(rng, *side, alike).ravel() for side in zip(normal, rates, strict=True)
-            ]
+            on_base, under_shift = (frames.ravel() for frames in _frames(rng, rates, alike))
             video = np.arange(videos).repeat(FRAMES) if by_video else np.arange(videos * FRAMES)
-            recalls = recalls_of(
-                detected[0], detected[1], Units.of(video), number, FOUND, STILL_FOUND
-            )
+            recalls = recalls_of(on_base, under_shift, Units.of(video), number, FOUND, STILL_FOUND)
             numbers |= {
                 f"objects: {name}": (drawn.interval(), true)
                 for name, (drawn, true) in recalls.items()
             }
             of_frame, present, scores = draw_videos(videos, rng, alike)
-            truth = LabelTruth(present, np.ones_like(present))
+            truth = all_known(present)
             if truth.least.min() >= 2:
                 video = of_frame if by_video else np.arange(len(of_frame))
                 means = means_of_labels(scores, truth, Units.of(video), number, of_labels)
@@ -761,7 +750,7 @@ def _range(values: tuple[float, ...]) -> str:
     return f"{values[0]:g} to {values[-1]:g}"
 
 
-def _three(values: NDArray[np.float64]) -> str:
+def _three(values: Floats) -> str:
     return f"{values.min():.1f}, {values.mean():.1f}, {values.max():.1f}"
 
 

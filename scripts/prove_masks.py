@@ -21,10 +21,11 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import Generator, default_rng
 from scipy.special import expit
 
 import proving
+from counterfoil.arrays import Floats
 from counterfoil.evaluation.gate import Answer, GateLine, Judged
 from counterfoil.evaluation.tasks.masks.measures import (
     MEAN_IOU,
@@ -38,11 +39,10 @@ from counterfoil.resampled_stats import (
     Drawn,
     Units,
     joint_reach,
-    simultaneous_intervals,
     weighted_sum,
 )
 from counterfoil.stats import Estimate
-from interval_coverage import Coverage, percent
+from interval_coverage import Coverage, coverage_rows, intervals_of, percent
 from results_page import table
 
 SHARES = (1.0, 0.9, 0.5, 0.25, 0.1)  # of images that have each class
@@ -108,7 +108,7 @@ class World:
     measures over all images. The second segmenter is the twin."""
 
     counts: tuple[tuple[PixelCounts, ...], ...]
-    truth: tuple[tuple[Mapping[str, NDArray[np.float64]], ...], ...]
+    truth: tuple[tuple[Mapping[str, Floats], ...], ...]
     frames: int
 
     @classmethod
@@ -116,12 +116,12 @@ class World:
         cls,
         skills: Sequence[float],
         frames: int,
-        rng: np.random.Generator,
+        rng: Generator,
     ) -> World:
         unit = np.arange(POPULATION) // frames
         shared = np.sqrt(ALIKE) if frames > 1 else 0.0
 
-        def noise(*shape: int) -> NDArray[np.float64]:
+        def noise(*shape: int) -> Floats:
             """Return standard normal numbers of images, which those of a unit share in part."""
             of_units = rng.normal(size=(unit[-1] + 1, *shape))[unit]
             of_images = rng.normal(size=(POPULATION, *shape))
@@ -169,7 +169,7 @@ class World:
         self,
         units: int,
         by_unit: bool,
-        rng: np.random.Generator,
+        rng: Generator,
         seed: int,
     ) -> tuple[MeasuredSegmenter, MeasuredSegmenter]:
         """Draw a set of units, and measure both segmenters on it, with intervals over units or over
@@ -332,8 +332,8 @@ def estimates_of_set(
         if not of_name or not compared[0].sound:
             continue
         numbers = [measured_number(question, compared) for question in of_name]
-        estimates = simultaneous_intervals(numbers) if len(of_name) > 1 else [numbers[0].interval()]
-        yield name, estimates, [true_number(question, world, compared) for question in of_name]
+        truths = [true_number(question, world, compared) for question in of_name]
+        yield name, intervals_of(numbers), truths
 
 
 def coverage(seed: int) -> Iterator[proving.Table]:
@@ -357,13 +357,13 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         *(f"{images} images" for images in IMAGES),
         f"above, {min(IMAGES)} images",
     ]
-    rows: dict[tuple[str, str], list[str]] = {}
+    rows: list[list[str]] = []
     for number, (skill, skills) in enumerate(SKILLS.items()):
-        world = World.drawn(skills, 1, np.random.default_rng([seed, number]))
+        world = World.drawn(skills, 1, default_rng([seed, number]))
         covered = {images: Coverage() for images in IMAGES}
         undecided: list[str] = []
         for images, sets in IMAGES.items():
-            rng = np.random.default_rng([seed, number, images])
+            rng = default_rng([seed, number, images])
             decided = 0
             for number_of_set in range(sets):
                 segmenters = world.measured(images, False, rng, number_of_set)
@@ -372,13 +372,10 @@ def coverage(seed: int) -> Iterator[proving.Table]:
                 verdicts = gate_verdicts(world, segmenters)
                 decided += any(verdict != "undecided" for verdict in verdicts)
             undecided.append(percent(1 - decided / sets))
-        fewest = min(IMAGES)
-        for name in dict.fromkeys(chain(*covered.values())):
-            cells = [covered[images].cell(name, sets / 4) for images, sets in IMAGES.items()]
-            rows[skill, name] = [*cells, covered[fewest].above(name, IMAGES[fewest] / 4)]
-        rows[skill, "a gate at its limits"] = [*undecided, ""]
-        shown = [[*key, *cells] for key, cells in rows.items()]
-        yield proving.Table("coverage", [*lines, *table(titles, shown, words=2)])
+        fewest = {images: sets / 4 for images, sets in IMAGES.items()}
+        rows += [[skill, *row] for row in coverage_rows(covered, fewest)]
+        rows.append([skill, "a gate at its limits", *undecided, ""])
+        yield proving.Table("coverage", [*lines, *table(titles, rows, words=2)])
 
 
 SHOWN_OF_UNITS = (
@@ -405,11 +402,11 @@ def units(seed: int) -> Iterator[proving.Table]:
         "",
     ]
     titles = ["interval", *chain(*((f"{number} units", "by image") for number in UNITS))]
-    world = World.drawn(SKILLS["middling"], FRAMES, np.random.default_rng([seed, FRAMES]))
+    world = World.drawn(SKILLS["middling"], FRAMES, default_rng([seed, FRAMES]))
     rows: dict[str, list[str]] = {name: [] for name in SHOWN_OF_UNITS}
     for number, sets in UNITS.items():
         for by_unit in (True, False):
-            rng = np.random.default_rng([seed, FRAMES, number])
+            rng = default_rng([seed, FRAMES, number])
             covered = Coverage()
             for number_of_set in range(sets):
                 segmenters = world.measured(number, by_unit, rng, number_of_set)

@@ -10,18 +10,21 @@ A few minutes of one core.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
+from typing import Any
 
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
 import proving
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.detection_stats import Detections, Objects, bootstrap_scores, match_detections
 from counterfoil.multilabel_stats import (
     ACCURACY,
@@ -34,15 +37,9 @@ from counterfoil.multilabel_stats import (
     label_precision,
     score_labels,
 )
-from counterfoil.resampled_stats import (
-    CategoryScores,
-    Drawn,
-    Units,
-    simultaneous_intervals,
-    weighted_sum,
-)
+from counterfoil.resampled_stats import CategoryScores, Drawn, Units
 from counterfoil.stats import Estimate
-from interval_coverage import Coverage
+from interval_coverage import Coverage, coverage_rows, intervals_of, less
 from results_page import table
 
 SHARES = (0.5, 0.4, 0.3, 0.2, 0.15, 0.1)  # of images that have each label
@@ -72,58 +69,40 @@ OPENING = [
 class Population:
     """present: (n, k). scores: of each group, (n, k)."""
 
-    present: NDArray[np.bool_]
-    scores: tuple[NDArray[np.float64], ...]
-    skills: tuple[float, ...]
+    present: Bools
+    scores: tuple[Floats, ...]
 
     @classmethod
-    def drawn(cls, skills: tuple[float, ...], rng: np.random.Generator) -> Population:
+    def drawn(cls, skills: tuple[float, ...], rng: Generator) -> Population:
         shape = (POPULATION, len(SHARES))
         ease = rng.normal(size=(POPULATION, 1))  # of the image
         limits = [NormalDist().inv_cdf(share) for share in SHARES]
         present = 0.4 * ease + rng.normal(size=shape) < np.sqrt(1.16) * np.array(limits)
-        noise_of_group = rng.normal(size=shape)
+        noises = _noises(shape, len(skills), rng)
         groups = []
-        for group, skill in enumerate(skills):
-            noise = (
-                noise_of_group
-                if group == 0
-                else 0.8 * noise_of_group + 0.6 * rng.normal(size=shape)
-            )
+        for skill, noise in zip(skills, noises, strict=True):
             groups.append(skill * present + 0.9 * noise + 0.436 * ease)
-        return cls(present, tuple(groups), skills)
+        return cls(present, tuple(groups))
 
-    def twin(self, rng: np.random.Generator) -> Population:
+    def twin(self, skills: tuple[float, ...], rng: Generator) -> Population:
         """Return a classifier of less skill for the same images; half of its noise is this
         one's."""
-        noise_of_twin = rng.normal(size=self.present.shape)
-        skills = tuple(TWIN * skill for skill in self.skills)
+        noises = _noises(self.present.shape, len(skills), rng)
         groups = []
-        for group, (skill, scores) in enumerate(zip(self.skills, self.scores, strict=True)):
-            noise = (
-                noise_of_twin
-                if group == 0
-                else 0.8 * noise_of_twin + 0.6 * rng.normal(size=noise_of_twin.shape)
-            )
-            groups.append(
-                skills[group] * self.present
-                + np.sqrt(0.5) * (scores - skill * self.present + noise)
-            )
-        return Population(self.present, tuple(groups), skills)
+        for skill, scores, noise in zip(skills, self.scores, noises, strict=True):
+            both = scores - skill * self.present + noise
+            groups.append(TWIN * skill * self.present + np.sqrt(0.5) * both)
+        return Population(self.present, tuple(groups))
 
-    def precision(self, group: int) -> NDArray[np.float64]:
-        return label_precision(self.scores[group], self.truth, np.ones((POPULATION, 1), np.int32))[
-            :, 0
-        ]
-
-    def area(self, group: int) -> NDArray[np.float64]:
-        return label_auroc(self.scores[group], self.truth, np.ones((POPULATION, 1), np.int32))[:, 0]
+    def measured(self, measure: Callable[..., Floats]) -> list[Floats]:
+        """Return a measure of each label (k,) in each group."""
+        return measured(measure, self.scores, self.present)
 
     @property
     def truth(self) -> LabelTruth:
-        return LabelTruth(self.present, np.ones_like(self.present))
+        return all_known(self.present)
 
-    def accuracy(self, group: int, thresholds: LabelThresholds) -> NDArray[np.float64]:
+    def accuracy(self, group: int, thresholds: LabelThresholds) -> Floats:
         """Return each label's balanced accuracy over all images, of half of the images by either
         threshold."""
         accuracies = []
@@ -135,7 +114,7 @@ class Population:
         return np.array(accuracies)
 
     @cached_property
-    def _sorted(self) -> dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    def _sorted(self) -> dict[tuple[int, int], tuple[Floats, Floats]]:
         """Each label's scores in each group, of the images that have it and of those that lack
         it."""
         return {
@@ -145,68 +124,75 @@ class Population:
         }
 
 
-DIFFERENCES = "drops of mAP less a twin's, both shifts"
+def _noises(shape: tuple[int, ...], groups: int, rng: Generator) -> Iterator[Floats]:
+    """Yield noise of the base, and noise much like it under each shift."""
+    noise_of_base = rng.normal(size=shape)
+    yield noise_of_base
+    for _ in range(1, groups):
+        yield 0.8 * noise_of_base + 0.6 * rng.normal(size=shape)
 
 
-def intervals(
-    scores: tuple[CategoryScores, ...], twin: tuple[CategoryScores, ...]
-) -> dict[str, list[Estimate]]:
-    """Return the intervals of a set by what they are of; several hold at once."""
+def all_known(present: Bools) -> LabelTruth:
+    return LabelTruth(present, np.ones_like(present))
 
-    def drop(
-        measure: str,
-        group: int,
-        labels: range | list[int],
-        of: tuple[CategoryScores, ...] = scores,
-    ) -> Drawn:
-        return weighted_sum(
-            [(1.0, of[0].mean(measure, labels)), (-1.0, of[group].mean(measure, labels))]
-        )
+
+def measured(
+    measure: Callable[..., Floats],
+    scores: Sequence[Floats],
+    present: Bools,
+) -> list[Floats]:
+    """Return a measure of each label (k,) by the scores of each group."""
+    once = np.ones((len(present), 1), np.int32)
+    return [measure(group, all_known(present), once)[:, 0] for group in scores]
+
+
+def numbers_of(
+    mean: Callable[..., Any],
+    less: Callable[[Any, Any], Any],
+) -> dict[str, list[Any]]:
+    """Return what is asked of a set, by name; the intervals of several numbers hold at once.
+
+    mean: of a measure, in a group, over labels, of the classifier or of its twin. less: a number
+    less another.
+    """
+
+    def drops(measure: str, labels: Sequence[int] = LABELS, model: int = 0) -> list[Any]:
+        base = mean(measure, 0, labels, model)
+        return [less(base, mean(measure, group, labels, model)) for group in (1, 2)]
 
     numbers = {}
     for measure, name in ((PRECISION, "mAP"), (ACCURACY, "accuracy")):
-        numbers[name] = [scores[0].mean(measure, LABELS).interval()]
-        numbers[f"{name}, strong shift"] = [scores[2].mean(measure, LABELS).interval()]
-        means = [drop(measure, group, LABELS) for group in (1, 2)]
-        numbers[f"drops of {name}, both shifts"] = simultaneous_intervals(means)
+        numbers[name] = [mean(measure, 0, LABELS, 0)]
+        numbers[f"{name}, strong shift"] = [mean(measure, 2, LABELS, 0)]
+        numbers[f"drops of {name}, both shifts"] = drops(measure)
         rare = "AP" if measure == PRECISION else name
-        numbers[f"{rare} of the rarest label"] = [scores[0].mean(measure, [RARE]).interval()]
-        cells = [drop(measure, group, [label]) for group in (1, 2) for label in LABELS]
-        numbers[f"drops of {rare}, all labels and shifts"] = simultaneous_intervals(cells)
-    differences = [
-        weighted_sum(
-            [(1.0, drop(PRECISION, group, LABELS)), (-1.0, drop(PRECISION, group, LABELS, twin))]
-        )
-        for group in (1, 2)
-    ]
-    numbers[DIFFERENCES] = simultaneous_intervals(differences)
+        numbers[f"{rare} of the rarest label"] = [mean(measure, 0, [RARE], 0)]
+        cells = [drops(measure, [label]) for label in LABELS]
+        numbers[f"drops of {rare}, all labels and shifts"] = [
+            drop for of_shift in zip(*cells, strict=True) for drop in of_shift
+        ]
+    both = zip(drops(PRECISION), drops(PRECISION, model=1), strict=True)
+    numbers["drops of mAP less a twin's, both shifts"] = [less(*pair) for pair in both]
     return numbers
 
 
-def truths(
-    precision: list[NDArray[np.float64]],
-    accuracy: list[NDArray[np.float64]],
-    twin: list[NDArray[np.float64]],
-) -> dict[str, list[float]]:
-    """Return the true numbers in the form of `intervals`. twin: the twin's precision."""
-    drops = [
-        [float((values[0] - values[group]).mean()) for group in (1, 2)]
-        for values in (precision, twin)
-    ]
-    numbers = {DIFFERENCES: [drop - of_twin for drop, of_twin in zip(*drops, strict=True)]}
-    for values, name in ((precision, "mAP"), (accuracy, "accuracy")):
-        numbers[name] = [float(values[0].mean())]
-        numbers[f"{name}, strong shift"] = [float(values[2].mean())]
-        numbers[f"drops of {name}, both shifts"] = [
-            float((values[0] - values[group]).mean()) for group in (1, 2)
-        ]
-        rare = "AP" if name == "mAP" else name
-        numbers[f"{rare} of the rarest label"] = [float(values[0][RARE])]
-        cells = [
-            float(values[0][label] - values[group][label]) for group in (1, 2) for label in LABELS
-        ]
-        numbers[f"drops of {rare}, all labels and shifts"] = cells
-    return numbers
+def intervals(*models: tuple[CategoryScores, ...]) -> dict[str, list[Estimate]]:
+    """Return the intervals of a set by what they are of."""
+
+    def mean(measure: str, group: int, labels: Sequence[int], model: int) -> Drawn:
+        return models[model][group].mean(measure, labels)
+
+    return {name: intervals_of(numbers) for name, numbers in numbers_of(mean, less).items()}
+
+
+def truths(*models: Mapping[str, list[Floats]]) -> dict[str, list[float]]:
+    """Return the true numbers in the form of `intervals`. models: measures by group."""
+
+    def of_labels(measure: str, group: int, labels: Sequence[int], model: int) -> Floats:
+        return models[model][measure][group][list(labels)]
+
+    numbers = numbers_of(of_labels, np.subtract)
+    return {name: [float(values.mean()) for values in each] for name, each in numbers.items()}
 
 
 def coverage(seed: int) -> Iterator[proving.Table]:
@@ -222,7 +208,7 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         " 200 sets show 95 % to within 3 points, 30 to within 8.",
         "",
     ]
-    rows: dict[tuple[str, str], list[str]] = {}
+    rows = []
     titles = [
         "classifier",
         "interval",
@@ -230,32 +216,27 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         "above, fewest images",
     ]
     for skill, skills in SKILLS.items():
-        population = Population.drawn(skills, np.random.default_rng([seed, len(skill)]))
-        precision = [population.precision(group) for group in range(len(skills))]
-        twin = population.twin(np.random.default_rng([seed, len(skill), 1]))
-        twin_precision = [twin.precision(group) for group in range(len(skills))]
+        population = Population.drawn(skills, default_rng([seed, len(skill)]))
+        precision = population.measured(label_precision)
+        twin = population.twin(skills, default_rng([seed, len(skill), 1]))
+        true_twin = {PRECISION: twin.measured(label_precision)}
+        covered = {images: Coverage() for images in SETS}
         for images, sets in SETS.items():
-            covered = Coverage()
-            rng = np.random.default_rng([seed, images, len(skill)])
+            rng = default_rng([seed, images, len(skill)])
             for number in range(sets):
                 chosen = rng.choice(POPULATION, images, replace=False)
                 known = population.truth.of(chosen)
                 scores = [group[chosen] for group in population.scores]
                 thresholds = choose_thresholds(scores[0], known, number)
                 accuracy = [population.accuracy(group, thresholds) for group in range(len(skills))]
-                true = truths(precision, accuracy, twin_precision)
+                true = truths({PRECISION: precision, ACCURACY: accuracy}, true_twin)
                 drawn = score_labels(scores, known, thresholds, number, REPLICATES)
                 twin_scores = [group[chosen] for group in twin.scores]
                 twin_drawn = score_labels(twin_scores, known, thresholds, number, REPLICATES)
                 for name, estimates in intervals(drawn, twin_drawn).items():
-                    covered.add(name, estimates, true[name])
-            for name in covered:
-                cells = rows.setdefault((skill, name), [])
-                cells.append(covered.cell(name))
-                if images == min(SETS):
-                    cells.append(covered.above(name))
-        ordered = [[*key, cells[0], *cells[2:], cells[1]] for key, cells in rows.items()]
-        yield proving.Table("coverage", [*lines, *table(titles, ordered, words=2)])
+                    covered[images].add(name, estimates, true[name])
+        rows += [[skill, *row] for row in coverage_rows(covered, dict.fromkeys(SETS, 1))]
+        yield proving.Table("coverage", [*lines, *table(titles, rows, words=2)])
 
 
 SINGLE_LABELS = {"AUROC of the most frequent label": 0, "AUROC of the rarest label": RARE}
@@ -263,7 +244,7 @@ UNKNOWN = 0.3  # of the labels of each image, in the table of AUROC
 AUROC_SETS = {100: 200, 400: 100}  # images of a set → sets
 
 
-def delong_interval(scores: NDArray[np.float64], has: NDArray[np.bool_], area: float) -> Estimate:
+def delong_interval(scores: Floats, has: Bools, area: float) -> Estimate:
     """Return an AUROC with the normal interval of DeLong's standard error (1988), cut to 0 … 1."""
     having = scores[has]
     lacking = scores[~has]
@@ -292,12 +273,12 @@ def auroc(seed: int) -> Iterator[proving.Table]:
     titles += [title for images in AUROC_SETS for title in (f"{images} images", "DeLong's")]
     rows: dict[tuple[str, str], list[str]] = {}
     for skill, skills in SKILLS.items():
-        population = Population.drawn(skills, np.random.default_rng([seed, len(skill), 2]))
-        areas = [population.area(group) for group in range(len(skills))]
+        population = Population.drawn(skills, default_rng([seed, len(skill), 2]))
+        areas = population.measured(label_auroc)
         for images, sets in AUROC_SETS.items():
             covered = Coverage()
             delongs = Coverage()
-            rng = np.random.default_rng([seed, images, len(skill), 2])
+            rng = default_rng([seed, images, len(skill), 2])
             for number in range(sets):
                 chosen = rng.choice(POPULATION, images, replace=False)
                 known = LabelTruth(
@@ -310,12 +291,12 @@ def auroc(seed: int) -> Iterator[proving.Table]:
                     scores, known, choose_thresholds(scores[0], known, number), number, REPLICATES
                 )
                 means = [scored.mean(AUROC, LABELS) for scored in drawn]
-                drops = [weighted_sum([(1.0, means[0]), (-1.0, means[group])]) for group in (1, 2)]
+                drops = [less(means[0], shifted) for shifted in means[1:]]
                 expected = [float((areas[0] - areas[group]).mean()) for group in (1, 2)]
                 numbers = {
-                    "mean AUROC": ([means[0].interval()], [areas[0].mean()]),
-                    "mean AUROC, strong shift": ([means[2].interval()], [areas[2].mean()]),
-                    "drops of mean AUROC, both shifts": (simultaneous_intervals(drops), expected),
+                    "mean AUROC": ([means[0]], [areas[0].mean()]),
+                    "mean AUROC, strong shift": ([means[2]], [areas[2].mean()]),
+                    "drops of mean AUROC, both shifts": (drops, expected),
                 }
                 for name, label in SINGLE_LABELS.items():
                     true_area = float(areas[0][label])
@@ -326,14 +307,13 @@ def auroc(seed: int) -> Iterator[proving.Table]:
                     has = known.present[rows_of_label, label]
                     value = float(drawn[0].values[AUROC][label])
                     delongs.add(name, [delong_interval(values, has, value)], [true_area])
-                for name, (estimates, truths_of_name) in numbers.items():
-                    covered.add(name, estimates, truths_of_name)
+                for name, (of_name, true) in numbers.items():
+                    covered.add(name, intervals_of(of_name), true)
             for name in covered:
                 delong = delongs.cell(name) if name in delongs else ""
                 rows.setdefault((skill, name), []).extend([covered.cell(name), delong])
-    yield proving.Table(
-        "auroc", [*lines, *table(titles, [[*key, *cells] for key, cells in rows.items()], words=2)]
-    )
+    shown = [[*key, *cells] for key, cells in rows.items()]
+    yield proving.Table("auroc", [*lines, *table(titles, shown, words=2)])
 
 
 VIDEOS = {10: 200, 20: 200, 40: 100}  # videos of a set → sets
@@ -346,8 +326,8 @@ LOST = 0.4
 
 
 def draw_videos(
-    videos: int, rng: np.random.Generator, alike: float = ALIKE
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[NDArray]]:
+    videos: int, rng: Generator, alike: float = ALIKE
+) -> tuple[Ints, Bools, list[NDArray]]:
     """Draw the video of each frame, its labels, and its scores on the base and under a shift.
 
     alike: the share of the noise of scores that all frames of a video have in common.
@@ -383,24 +363,16 @@ def units(seed: int) -> Iterator[proving.Table]:
         "interval",
         *(title for videos in VIDEOS for title in (f"{videos} videos", "by frame")),
     ]
-    _, many, population = draw_videos(20_000, np.random.default_rng([seed, 3]))
-    once = np.ones((len(many), 1), np.int32)
-    true = {
-        name: [
-            float(measure(scores, LabelTruth(many, np.ones_like(many)), once).mean())
-            for scores in population
-        ]
-        for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc))
-    }
+    true = true_means(default_rng([seed, 3]))
     rows: dict[str, list[str]] = {}
     for videos, sets in VIDEOS.items():
         covered = Coverage()
-        rng = np.random.default_rng([seed, videos, 3])
+        rng = default_rng([seed, videos, 3])
         for number in range(sets):
             of_frame, present, scores = draw_videos(videos, rng)
             detected = rng.random(videos) < FOUND
             kept = detected & (rng.random(videos) >= LOST)
-            known = LabelTruth(present, np.ones_like(present))
+            known = all_known(present)
             for by_video in (True, False):
                 drawn_units = Units.of(of_frame if by_video else np.arange(len(of_frame)))
                 in_frames = detected[of_frame], kept[of_frame]
@@ -411,9 +383,18 @@ def units(seed: int) -> Iterator[proving.Table]:
                     covered.add((name, by_video), [number_drawn.interval()], [value])
         for name, by_video in sorted(covered, key=lambda key: (key[0], not key[1])):
             rows.setdefault(name, []).append(covered.cell((name, by_video)))
-    yield proving.Table(
-        "units", [*lines, *table(titles, [[name, *cells] for name, cells in rows.items()])]
-    )
+    shown = [[name, *cells] for name, cells in rows.items()]
+    yield proving.Table("units", [*lines, *table(titles, shown)])
+
+
+def true_means(rng: Generator) -> dict[str, list[float]]:
+    """Return the means over labels of very many videos, by measure on the base and under the
+    shift."""
+    _, present, scores = draw_videos(20_000, rng)
+    means = {}
+    for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc)):
+        means[name] = [float(values.mean()) for values in measured(measure, scores, present)]
+    return means
 
 
 def means_of_labels(
@@ -429,17 +410,15 @@ def means_of_labels(
     numbers = {}
     for measure, name in ((PRECISION, "mAP"), (AUROC, "mean AUROC")):
         base, shift = (scored.mean(measure, range(len(VIDEO_SHARES))) for scored in drawn)
-        numbers[name] = base, true[measure][0]
-        numbers[f"drop of {name}"] = (
-            weighted_sum([(1.0, base), (-1.0, shift)]),
-            true[measure][0] - true[measure][1],
-        )
+        true_base, true_shift = true[measure]
+        numbers[name] = base, true_base
+        numbers[f"drop of {name}"] = less(base, shift), true_base - true_shift
     return numbers
 
 
 def recalls_of(
-    on_base: NDArray[np.bool_],
-    under_shift: NDArray[np.bool_],
+    on_base: Bools,
+    under_shift: Bools,
     drawn_units: Units,
     seed: int,
     base_rate: float,
@@ -460,10 +439,9 @@ def recalls_of(
         )
         matches = match_detections(objects, detections, images, 1)
         recalls.append(bootstrap_scores(matches, 0.5, seed, 100, drawn_units).measures["recall"])
-    drop = weighted_sum([(1.0, recalls[0]), (-1.0, recalls[1])])
     return {
         "recall of a detector": (recalls[0], base_rate),
-        "drop of its recall": (drop, base_rate - shift_rate),
+        "drop of its recall": (less(*recalls), base_rate - shift_rate),
     }
 
 

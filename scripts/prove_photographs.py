@@ -18,7 +18,6 @@ test of it. Resumes after a kill.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -33,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
-import results_page
+import proving
 from counterfoil.accuracy_stats import ClassUnits, drops_of_classes
 from photographs_proof.labels import label_answers, labels_table, measured_labels
 from photographs_proof.mending import LEARNED, UNSEEN, measured_mending, mending_table
@@ -44,13 +43,13 @@ from photographs_proof.robust import robust_table
 from photographs_proof.scored import NETWORKS, SEED, WHOLE, PhotographProof
 from proof_files import measured
 
-RESULTS = Path(__file__).parent / "photographs_proof" / "RESULTS.md"
 TEST_SETS = 200
 SIZES = (20, 50, 100)
+Facts = dict[str, Any]
 PARTS = ("equal", "published", "intervals", "robust", "labels", "mining", "mending")
 
 
-def equal(proof: PhotographProof) -> dict[str, Any]:
+def equal(proof: PhotographProof) -> Facts:
     """Compare hits and drops with a plain loop over the dataset as `datasets` loads it."""
     import datasets
     import torch
@@ -58,7 +57,7 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
     datasets.disable_progress_bars()
     folder = proof.dataset("whole")
     prepare = transform()
-    by_network: dict[str, Any] = {}
+    by_network: Facts = {}
     for name in ("resnet20", "resnet56", "resnet20-ehanw-adversarial"):
         network = load_network(proof.data / "cifar10-resnets" / f"{name}.safetensors")
         stored_hits = proof.hits(folder, name)
@@ -73,15 +72,11 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
             right = []
             with torch.inference_mode():
                 for start in range(0, len(rows), 64):
-                    batch = torch.stack(
-                        [
-                            prepare(image.convert("RGB"))
-                            for image in rows[start : start + 64]["image"]
-                        ]
-                    )
-                    right += (
-                        network(batch).argmax(1).numpy() == labels[start : start + 64]
-                    ).tolist()
+                    of_batch = slice(start, start + 64)
+                    images_of_batch = rows[of_batch]["image"]
+                    batch = [prepare(image.convert("RGB")) for image in images_of_batch]
+                    answers = network(torch.stack(batch)).argmax(1).numpy()
+                    right += (answers == labels[of_batch]).tolist()
             order = np.lexsort((keys, labels))
             plain = np.array(right)[order].reshape(len(CLASSES), -1)
             differing += int((plain != stored_hits[shift]).sum())
@@ -89,9 +84,8 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
             shares[shift] = float(plain.mean())
         rows = _rows(proof, folder, name, "drop")
         for shift in WHOLE:
-            drop_error = max(
-                drop_error, abs(rows[shift]["value"] - (shares["base"] - shares[shift]))
-            )
+            drop = shares["base"] - shares[shift]
+            drop_error = max(drop_error, abs(rows[shift]["value"] - drop))
         by_network[name] = {
             "images": images,
             "differing": differing,
@@ -101,24 +95,18 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
     return by_network
 
 
-def _rows(
-    proof: PhotographProof, folder: Path, network: str, measure: str
-) -> dict[str, dict[str, Any]]:
+def _rows(proof: PhotographProof, folder: Path, network: str, measure: str) -> dict[str, Facts]:
     """Return the numbers of a measure by shift."""
-    document = json.loads(
-        (proof.evaluation(folder, network) / "results.json").read_text(encoding="utf-8")
-    )
+    file = proof.evaluation(folder, network) / "results.json"
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
     return {
         row["group"]: row
-        for row in document["rows"]
-        if row["measure"] == measure
-        and "group" in row
-        and "class_id" not in row
-        and "at" not in row
+        for row in rows
+        if row["measure"] == measure and "group" in row and not {"class_id", "at"} & row.keys()
     }
 
 
-def equal_table(by_network: dict[str, Any]) -> list[str]:
+def equal_table(by_network: Facts) -> list[str]:
     lines = [
         "### Against a plain loop",
         "",
@@ -137,10 +125,10 @@ def equal_table(by_network: dict[str, Any]) -> list[str]:
     return lines
 
 
-def intervals(proof: PhotographProof) -> dict[str, Any]:
+def intervals(proof: PhotographProof) -> Facts:
     """Count how often the interval of a small random test set holds the drop of all photographs."""
     folder = proof.dataset("whole")
-    coverage: dict[str, Any] = {}
+    coverage: Facts = {}
     for network in ("resnet44", "resnet56", "resnet20-ehanw-adversarial"):
         hits = proof.hits(folder, network)
         for shift in WHOLE:
@@ -191,7 +179,7 @@ def _test_set(
     return units
 
 
-def intervals_table(coverage: dict[str, Any]) -> list[str]:
+def intervals_table(coverage: Facts) -> list[str]:
     lines = [
         "### Intervals on real images",
         "",
@@ -229,7 +217,7 @@ def intervals_table(coverage: dict[str, Any]) -> list[str]:
 
 def by_network(
     proof: PhotographProof, part: str, measure: Callable[..., Any], given: Sequence[Any]
-) -> dict[str, Any]:
+) -> Facts:
     """Return what `measure` finds of each network, kept in a file each; a network in each process.
 
     given: what it takes beside the network's weights.
@@ -275,9 +263,7 @@ def mending_inputs(proof: PhotographProof) -> tuple[Path, Path, Path, Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = proving.parser(__doc__, PARTS)
     parser.add_argument(
         "--data", type=Path, required=True, help="photographs, networks and published tables"
     )
@@ -289,59 +275,37 @@ def main() -> None:
         "--per-class", type=int, default=500, help="of each class, under a few corruptions"
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS)
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="put the tables into photographs_proof/RESULTS.md"
-    )
-    arguments = parser.parse_args()
-    arguments.work.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
     proof = PhotographProof(
-        arguments.data,
-        arguments.work,
-        arguments.photographs,
-        arguments.per_class,
-        arguments.workers,
+        options.data, options.work, options.photographs, options.per_class, options.workers
     )
+
+    def of_all(name: str, measure: Callable[[PhotographProof], Facts]) -> Facts:
+        return measured(proof.work / f"{name}-{proof.whole}.json", lambda: measure(proof))
+
+    def labels() -> Facts:
+        return measured_labels(proof.data, proof.photographs, proof.work, NETWORKS)
+
     makers = {
-        "equal": lambda: equal_table(
-            measured(proof.work / f"equal-{proof.whole}.json", lambda: equal(proof))
-        ),
+        "equal": lambda: equal_table(of_all("equal", equal)),
         "published": lambda: published_table(proof),
-        "intervals": lambda: intervals_table(
-            measured(proof.work / f"intervals-{proof.whole}.json", lambda: intervals(proof))
-        ),
+        "intervals": lambda: intervals_table(of_all("intervals", intervals)),
         "robust": lambda: robust_table(proof),
-        "labels": lambda: labels_table(
-            measured(
-                proof.work / "labels.json",
-                lambda: measured_labels(proof.data, proof.photographs, proof.work, NETWORKS),
-            )
-        ),
+        "labels": lambda: labels_table(measured(proof.work / "labels.json", labels)),
         "mining": lambda: mining_table(by_network(proof, "mining", mined, mining_inputs(proof))),
         "mending": lambda: mending_table(
             by_network(proof, f"mending-{proof.whole}", measured_mending, mending_inputs(proof))
         ),
     }
-    if {"equal", "published", "intervals", "robust"} & {*arguments.parts}:
+    if {"equal", "published", "intervals", "robust"} & {*options.parts}:
         proof.score()
-    tables = {part: makers[part]() for part in PARTS if part in arguments.parts}
-    print("\n\n".join("\n".join(lines) for lines in tables.values()))
-    if arguments.write:
-        of = (
-            f"{len(NETWORKS)} networks for CIFAR-10, {10 * proof.levels:,} and"
-            f" {10 * proof.whole:,} photographs"
-        )
-        results_page.write(
-            RESULTS,
-            "prove_photographs",
-            "Photographs",
-            (),
-            tables,
-            PARTS,
-            dict.fromkeys(tables, of),
-        )
+    of = (
+        f"{len(NETWORKS)} networks for CIFAR-10, {10 * proof.levels:,} and"
+        f" {10 * proof.whole:,} photographs"
+    )
+    tables = (proving.Table(part, makers[part](), of) for part in PARTS if part in options.parts)
+    proving.tell("prove_photographs", "Photographs", [], tables, PARTS, options.write)
 
 
 if __name__ == "__main__":

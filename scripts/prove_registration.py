@@ -14,9 +14,7 @@ large photographs, what is there.
 
 from __future__ import annotations
 
-import io
 import os
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -24,6 +22,7 @@ from typing import TypeAlias
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from PIL import Image, ImageOps
 
 import proving
@@ -32,6 +31,7 @@ from counterfoil.corrupting.corrupt import corrupt
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.registration import LEAST_CONFIDENCE, register
+from prove_copies import photographs
 
 PARTS = ("registration",)
 _TITLE = "Registration of edits"
@@ -68,13 +68,13 @@ OF_THE_LAB = (
 )
 # A picture twice, with its first and its other look, and larger than what is seen of it.
 Pair: TypeAlias = tuple[Image.Image, Image.Image]
-Draw: TypeAlias = Callable[[np.random.Generator, str], Pair]
+Draw: TypeAlias = Callable[[Generator, str], Pair]
 
 
 def with_look(
     picture: Image.Image,
     look: str,
-    chance: np.random.Generator,
+    chance: Generator,
 ) -> Image.Image:
     if look in ("unchanged", "base"):
         return picture
@@ -100,18 +100,20 @@ def seen(
     right: float = 0,
     down: float = 0,
     zoom: float = 1,
-) -> Image.Image:
-    """Return the middle third, zoomed about its middle and then moved."""
+) -> np.ndarray:
+    """Return the pixels of the middle third, zoomed about its middle and then moved."""
     extent = picture.width / 3
     x = picture.width / 2 - right * extent / zoom
     y = picture.height / 2 - down * extent / zoom
     half = extent / 2 / zoom
     box = (x - half, y - half, x + half, y + half)
-    return picture.transform((side, side), Image.Transform.EXTENT, box, Image.Resampling.BICUBIC)
+    size = (side, side)
+    bicubic = Image.Resampling.BICUBIC
+    return np.asarray(picture.transform(size, Image.Transform.EXTENT, box, bicubic))
 
 
 def lab_scenes(split: str) -> Draw:
-    def draw(chance: np.random.Generator, look: str) -> Pair:
+    def draw(chance: Generator, look: str) -> Pair:
         scene = wardrobe_scene(split, int(chance.integers(2000)))
         pictures = [Image.fromarray(render(scene.shifted(shift))) for shift in ("base", look)]
         return mirrored(pictures[0]), mirrored(pictures[1])
@@ -121,12 +123,10 @@ def lab_scenes(split: str) -> Draw:
 
 def small_photographs(data: Path, first: int) -> Draw:
     """Draw every second photograph of CIFAR-10, 32 pixels a side, from `first` on."""
-    archive = zipfile.ZipFile(data / "cifar10-test-even.zip")
-    names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))[first::2]
+    pictures = photographs(data, first)
 
-    def draw(chance: np.random.Generator, look: str) -> Pair:
-        encoded = archive.read(names[int(chance.integers(len(names)))])
-        picture = Image.open(io.BytesIO(encoded)).convert("RGB")
+    def draw(chance: Generator, look: str) -> Pair:
+        picture = pictures[int(chance.integers(len(pictures)))]
         return mirrored(picture), mirrored(with_look(picture, look, chance))
 
     return draw
@@ -138,7 +138,7 @@ def large_photographs(names: Sequence[str]) -> Draw:
 
     pictures = [Image.fromarray(load_sample_image(name)) for name in names]
 
-    def draw(chance: np.random.Generator, look: str) -> Pair:
+    def draw(chance: Generator, look: str) -> Pair:
         picture = pictures[int(chance.integers(len(pictures)))]
         left = int(chance.integers(picture.width - 420 + 1))
         top = int(chance.integers(picture.height - 420 + 1))
@@ -156,14 +156,14 @@ def measured(
     seed: int,
 ) -> np.ndarray:
     """Return errors of translation and zoom, and the confidence, of pairs, [count, 3]."""
-    chance = np.random.default_rng(seed)
+    chance = default_rng(seed)
     rows = []
     for _ in range(count):
         first, other = draw(chance, look)
         right, down = chance.uniform(-0.2, 0.2, 2)
         zoom = float(np.exp(chance.uniform(np.log(0.8), np.log(1.25))))
-        edit = np.asarray(seen(other, side, right, down, zoom))
-        registration = register(edit, np.asarray(seen(first, side)))
+        edit = seen(other, side, right, down, zoom)
+        registration = register(edit, seen(first, side))
         moved = max(abs(registration.right - right), abs(registration.down - down))
         rows.append((moved, abs(registration.zoom / zoom - 1), registration.confidence))
     return np.array(rows)
@@ -177,13 +177,13 @@ def of_other_scenes(
     seed: int,
 ) -> np.ndarray:
     """Return the confidence of pairs of pictures of two scenes."""
-    chance = np.random.default_rng(seed)
+    chance = default_rng(seed)
     confidence = []
     for _ in range(count):
         first, _ = draw(chance, "base")
         other, _ = draw_other(chance, "base")
-        pixels = np.asarray(seen(other, side))
-        confidence.append(register(pixels, np.asarray(seen(first, side))).confidence)
+        registration = register(seen(other, side), seen(first, side))
+        confidence.append(registration.confidence)
     return np.array(confidence)
 
 

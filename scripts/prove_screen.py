@@ -23,9 +23,11 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 import proving
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.building.build_dataset import build
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.models.captioners import load_captioner
@@ -52,6 +54,8 @@ LEAST_IMAGES = 5  # of a class, for its drop; as evaluations have it
 REPLICATES = 400
 OBJECT, CLIP_SHIFT, VISIBLE = "CLIP, object", "CLIP, shift", "contrast (`visible`)"
 CLASSIFIER, DETECTOR, CAPTIONER = "classifier", "detector", "captioner"
+Pixels = NDArray[np.uint8]
+Arrays = dict[str, np.ndarray]
 PAIRS = (
     (OBJECT, CLIP_SHIFT),
     (OBJECT, CLASSIFIER),
@@ -70,19 +74,19 @@ class Seen:
     the shift. scores: a rule's numbers by its name, the more the better; NaN where it has none.
     """
 
-    pixels: np.ndarray
-    kept: np.ndarray
-    read: np.ndarray
-    shift: np.ndarray
-    right: np.ndarray
-    scores: dict[str, np.ndarray]
+    pixels: Pixels
+    kept: Bools
+    read: Ints
+    shift: Bools
+    right: Bools
+    scores: Arrays
 
     @property
-    def object(self) -> np.ndarray:
+    def object(self) -> Bools:
         return self.read == np.arange(len(CLASSES))[:, None]
 
     @property
-    def good(self) -> np.ndarray:
+    def good(self) -> Bools:
         return self.object & self.shift
 
     def units(self, which: slice) -> Seen:
@@ -114,7 +118,7 @@ class Proof:
         name = f"drawn-{CANDIDATES}-seed-{seed}"
         folder = self.work / name
 
-        def look() -> dict[str, np.ndarray]:
+        def look() -> Arrays:
             changes = [f"samples.candidates={CANDIDATES}", f"samples.seed={seed}"]
             recipe = load_recipe(RECIPE, changes)
             build(recipe, folder, workers=1)
@@ -128,7 +132,7 @@ class Proof:
     def _seen(
         self,
         name: str,
-        look: Callable[[], dict[str, np.ndarray]],
+        look: Callable[[], Arrays],
     ) -> Seen:
         path = self.work / f"{name}.npz"
         if not path.exists():
@@ -139,7 +143,7 @@ class Proof:
         scores = {key[6:]: arrays.pop(key) for key in list(arrays) if key.startswith("score ")}
         return Seen(**arrays, scores=scores)
 
-    def _true_pixels(self) -> tuple[np.ndarray, np.ndarray]:
+    def _true_pixels(self) -> tuple[Pixels, Bools]:
         images = heldout_images(TRUE_UNITS)
         cells = []
         for shift in self.shifts:
@@ -150,7 +154,7 @@ class Proof:
         pixels = np.array(cells).reshape(len(self.shifts), len(CLASSES), TRUE_UNITS, 64, 64, 3)
         return pixels, np.ones(pixels.shape[:3], bool)
 
-    def _drawn_pixels(self, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn_pixels(self, folder: Path) -> tuple[Pixels, Bools]:
         units, images = dataset_images(folder)
         pixels = np.zeros((len(self.shifts), len(CLASSES), units, 64, 64, 3), np.uint8)
         kept = np.zeros(pixels.shape[:3], bool)
@@ -163,9 +167,9 @@ class Proof:
 
     def _looked_at(
         self,
-        pixels: np.ndarray,
-        kept: np.ndarray,
-    ) -> dict[str, np.ndarray]:
+        pixels: Pixels,
+        kept: Bools,
+    ) -> Arrays:
         """Return the arrays of `Seen` without rules' numbers."""
         cells = kept.shape
         judge = Oracle()
@@ -189,7 +193,7 @@ class Proof:
         self,
         folder: Path,
         cells: tuple[int, ...],
-    ) -> dict[str, np.ndarray]:
+    ) -> Arrays:
         scores = {name: np.full(cells, np.nan) for name in (OBJECT, CLIP_SHIFT)}
         columns = ["label", "shift", "index", "object_score", "object_threshold", "shift_score"]
         for what in ("data", "rejected"):
@@ -202,11 +206,11 @@ class Proof:
         return scores
 
 
-def _flat(pixels: np.ndarray) -> np.ndarray:
+def _flat(pixels: Pixels) -> Pixels:
     return pixels.reshape(-1, *pixels.shape[-3:])
 
 
-def _answers(pixels: np.ndarray) -> dict[str, np.ndarray]:
+def _answers(pixels: Pixels) -> Arrays:
     """Return what models other than CLIP say of each image's class, and its contrast."""
     import torch
 
@@ -243,7 +247,7 @@ def _answers(pixels: np.ndarray) -> dict[str, np.ndarray]:
 # ---- Rules at equal yield
 
 
-def ranks(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def ranks(values: Floats, reference: Floats) -> Floats:
     """Return the share of the reference's images of the same shift that score lower; 1 where a rule
     has no number."""
     shares = np.ones(values.shape)
@@ -258,7 +262,7 @@ def cut(
     rules: tuple[str, ...],
     chosen: Seen,
     seen: Seen,
-) -> np.ndarray:
+) -> Bools:
     """Return which images all these rules keep, with limits that keep the share KEPT of each shift
     of the chosen seed; each rule's limit is at the same percentile."""
     worst = []
@@ -287,10 +291,10 @@ def _weights(units: int, seed: int) -> np.ndarray:
 
 
 def accuracies(
-    right: np.ndarray,
-    kept: np.ndarray,
-    weights: np.ndarray,
-) -> np.ndarray:
+    right: Bools,
+    kept: Bools,
+    weights: Floats,
+) -> Floats:
     """Return accuracies in % (1 + replicate, shift, class, classifier), NaN without an image."""
     counted = np.einsum("wcu,scu->wsc", weights, kept)
     hits = np.einsum("wcu,scum->wscm", weights, kept[..., None] & right, optimize=True)
@@ -298,7 +302,7 @@ def accuracies(
         return 100 * hits / counted[..., None]
 
 
-def drops(accuracy: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def drops(accuracy: Floats, classes: Bools) -> Floats:
     """Return drops (1 + replicate, shift - 1, classifier), averaged over each shift's classes."""
     lost = accuracy[:, :1] - accuracy[:, 1:]
     return np.nanmean(np.where(classes[None, ..., None], lost, np.nan), axis=2)
@@ -306,9 +310,9 @@ def drops(accuracy: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 def drop_errors(
     seen: Seen,
-    kept: np.ndarray,
+    kept: Bools,
     truth: Seen,
-) -> np.ndarray:
+) -> Floats:
     """Return drops less the true ones, of the same classes (1 + replicate, shift - 1,
     classifier)."""
     enough = kept.sum(2) >= LEAST_IMAGES
@@ -319,13 +323,13 @@ def drop_errors(
     return drops(drawn, classes) - drops(true, classes)
 
 
-def _accuracy(right: np.ndarray, where: np.ndarray) -> np.ndarray:
+def _accuracy(right: Bools, where: Bools) -> Floats:
     """Return accuracy in % by shift, averaged over classes and classifiers."""
     weights = np.ones((1, *where.shape[1:]))
     return np.nanmean(accuracies(right, where, weights)[0], axis=(1, 2))
 
 
-def _range(values: np.ndarray) -> str:
+def _range(values: Floats) -> str:
     low, high = np.quantile(values[1:], [0.025, 0.975])
     return f"{values[0]:.1f} ({low:.1f} to {high:.1f})"
 
@@ -337,7 +341,7 @@ def _share(part: int, whole: int) -> str:
 
 def false_labels(
     seen: Seen,
-    kept: np.ndarray,
+    kept: Bools,
     truth: Seen,
 ) -> str:
     """Return the share of kept images with a false class in %, corrected for the oracle's errors on
@@ -355,9 +359,9 @@ def false_labels(
 def _drops_of(
     proof: Proof,
     seen: Seen,
-    kept: np.ndarray,
+    kept: Bools,
     truth: Seen,
-    without: np.ndarray | None,
+    without: Floats | None,
 ) -> list[str]:
     """Return base accuracy, error of the drops, how much more that is than without a screen, and
     the error at night."""
@@ -378,7 +382,7 @@ def rules_part(proof: Proof) -> list[str]:
     everything = np.ones(seen.kept.shape, bool)
     lowest = ranks(seen.scores[OBJECT], chosen.scores[OBJECT]) < KEPT
     at_random = np.random.default_rng(0).random(seen.kept.shape) < KEPT
-    screens: dict[str, np.ndarray] = {"none": everything, "as shipped": seen.kept}
+    screens: Arrays = {"none": everything, "as shipped": seen.kept}
     screens |= {rule: cut((rule,), chosen, seen) for rule in seen.scores}
     screens |= {" and ".join(pair): cut(pair, chosen, seen) for pair in PAIRS}
     screens |= {"CLIP, object: the lowest": lowest, "at random": at_random, "the oracle": seen.good}
@@ -444,7 +448,7 @@ def rules_part(proof: Proof) -> list[str]:
 # ---- The reason
 
 
-def lit_as(pixels: np.ndarray, other: np.ndarray) -> np.ndarray:
+def lit_as(pixels: Pixels, other: Pixels) -> Pixels:
     """Return images of each class (class, unit, 64, 64, 3) with the mean and the deviation of each
     channel of another set's class."""
     over = (1, 2, 3)
@@ -505,7 +509,7 @@ def _light_of_night(
     classifiers = [load_classifier(name) for name in proof.scored]
     label = np.arange(len(CLASSES))[:, None]
 
-    def right(pixels: np.ndarray) -> float:
+    def right(pixels: Pixels) -> float:
         labels_of = [guesses(each, _flat(pixels)).reshape(pixels.shape[:2]) for each in classifiers]
         return 100 * float((np.array(labels_of) == label).mean())
 
@@ -539,7 +543,7 @@ def _light_of_night(
     ]
 
 
-def _light(pixels: np.ndarray) -> list[str]:
+def _light(pixels: Pixels) -> list[str]:
     flat = _flat(pixels)
     contrast = np.mean([visibility(image)[CONTRAST] for image in flat])
     return [f"{flat.mean():.1f}", f"{flat.std((1, 2, 3)).mean():.1f}", f"{contrast:.0f}"]

@@ -35,6 +35,7 @@ from typing import Any
 
 from benches import Page
 from benches.processes import watched_memory
+from counterfoil.lab.vocabulary import CLASSES
 from results_page import table
 
 TITLE = "Speed of a build"
@@ -44,18 +45,7 @@ BATCH = 20
 CELLS = 60  # ten classes, base and five shifts
 PROMPTS = [
     f"a photo of a {name}{where}"
-    for name in (
-        "t-shirt",
-        "trouser",
-        "pullover",
-        "dress",
-        "coat",
-        "sandal",
-        "shirt",
-        "sneaker",
-        "bag",
-        "ankle boot",
-    )
+    for name in CLASSES
     for where in ("", " in the grass", " in the snow", " at night")
 ]
 Splits = dict[str, tuple[int, int]]  # processes and threads of each
@@ -125,20 +115,14 @@ def measured(candidates: int, splits: Splits, options: argparse.Namespace) -> li
     better of the splits."""
     images = candidates * CELLS
     steps = options.steps
-    cores = options.cores
-    bare_images, bare_seconds = bare_run(images, steps, *splits["bare"], BATCH, True)
-    built = 0
-    seconds = 0.0
-    whole = 0.0
+    bare_runs = [bare_run(images, steps, *splits["bare"], BATCH, True)]
+    builds = []
     for _ in range(options.rounds):
-        done = build_run(candidates, steps, cores)
-        built = built + done[0]
-        seconds = seconds + done[1]
-        whole = whole + done[2]
-        again = bare_run(images, steps, *splits["bare"], BATCH, True)
-        bare_images = bare_images + again[0]
-        bare_seconds = bare_seconds + again[1]
+        builds.append(build_run(candidates, steps, options.cores))
+        bare_runs.append(bare_run(images, steps, *splits["bare"], BATCH, True))
     loop_images, loop_seconds = bare_run(options.loop_images, steps, *splits["loop"], 1, False)
+    bare_images, bare_seconds = (sum(column) for column in zip(*bare_runs, strict=True))
+    built, seconds, whole = (sum(column) for column in zip(*builds, strict=True))
     bare = bare_images / bare_seconds
     loop = loop_images / loop_seconds
     build = built / seconds
@@ -262,24 +246,9 @@ def peak_memory(images: int, cores: int) -> float:
 def build_command(folder: str, cores: int, settings: dict[str, Any]) -> list[str]:
     """Return the words that build `wardrobe-mini` with these settings, in shards of a hundred
     images."""
-    command = [
-        sys.executable,
-        "-m",
-        "counterfoil.cli.main",
-        "build",
-        "wardrobe-mini",
-        "--out",
-        f"{folder}/d",
-    ]
-    command += [
-        "--workers",
-        str(cores),
-        "--device",
-        "cpu",
-        "--json",
-        "--set",
-        "output.rows_per_shard=100",
-    ]
-    return command + [
-        word for key, value in settings.items() for word in ("--set", f"{key}={value}")
-    ]
+    command = [sys.executable, "-m", "counterfoil.cli.main", "build", "wardrobe-mini"]
+    command += ["--out", f"{folder}/d", "--workers", str(cores), "--device", "cpu", "--json"]
+    command += ["--set", "output.rows_per_shard=100"]
+    for key, value in settings.items():
+        command += ["--set", f"{key}={value}"]
+    return command

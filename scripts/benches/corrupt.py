@@ -17,6 +17,7 @@ constants, another result.
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import tempfile
 import time
@@ -50,6 +51,8 @@ KIND_TITLES = (
     "ratio",
 )
 KIND_SIDE = 224
+# Corrupts pixels by a name and a seed.
+Change = Callable[[np.ndarray, str, int], np.ndarray]
 # The transform of albumentations that is nearest in kind, with its arguments.
 ALBUMENTATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "gaussian_noise": ("GaussNoise", {"std_range": (0.18, 0.18)}),
@@ -91,15 +94,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Time the loops and a build for each number of workers, a row after another, and each
     corruption alone."""
+    opening = ["Ratios are of images a second, so more is faster."]
     if "kinds" in options.parts:
-        yield Page(
-            ["Ratios are of images a second, so more is faster."],
-            {"kinds": alone(kind_lines, options.images)},
-        )
+        yield Page(opening, {"kinds": alone(kind_lines, options.images)})
     if "corruptions" not in options.parts:
         return
     made = options.images * (1 + len(CORRUPTIONS))
-    opening = ["Ratios are of images a second, so more is faster."]
     head = [
         f"`python scripts/bench.py corrupt --images {options.images}`, in one run on {CORES} cores.",
         "",
@@ -148,9 +148,7 @@ def published(pixels: np.ndarray, name: str, seed: int) -> np.ndarray:
     return corrupt(pixels, corruption_name=name, severity=SEVERITY)
 
 
-def loop_seconds(
-    folder: Path, change: Callable[[np.ndarray, str, int], np.ndarray]
-) -> float | None:
+def loop_seconds(folder: Path, change: Change) -> float | None:
     """Return the seconds of a loop over all photographs; None if the code that changes them is not
     installed."""
     from PIL import Image
@@ -216,17 +214,11 @@ def kind_lines(images: int) -> list[str]:
         pictures = [small_picture(path) for path in sorted(folder.glob("*/*.jpg"))][:images]
     rows = []
     for name in EVERY:
-        mine = images_a_second(lambda pixels, seed, name=name: ours(pixels, name, seed), pictures)
-        published_speed = images_a_second(
-            lambda pixels, seed, name=name: published(pixels, name, seed), pictures
-        )
-        transform = albumentations_transform(name)
-        changed = lambda pixels, _, transform=transform: transform(image=pixels)  # noqa: E731
-        other = None if transform is None else images_a_second(changed, pictures)
-        near = ALBUMENTATIONS[name][0] if other is not None else ""
-        rows.append(
-            [name, shown_speed(mine), *beside(mine, published_speed), near, *beside(mine, other)]
-        )
+        speeds = [images_a_second(way, name, pictures) for way in (ours, published, transformed)]
+        mine, of_published, other = speeds
+        near = "" if other is None else ALBUMENTATIONS[name][0]
+        row = [name, shown_speed(mine), *beside(mine, of_published), near, *beside(mine, other)]
+        rows.append(row)
     head = [
         f"`python scripts/bench.py corrupt --parts kinds --images {images}`, in one run, in one"
         " thread. Images a"
@@ -247,28 +239,29 @@ def small_picture(path: Path) -> np.ndarray:
     return np.asarray(image.crop((left, top, left + KIND_SIDE, top + KIND_SIDE)))
 
 
+@functools.cache
 def albumentations_transform(name: str) -> Any:
-    """Return the nearest transform of albumentations, or None."""
-    if name not in ALBUMENTATIONS:
-        return None
-    try:
-        import albumentations  # pyrefly: ignore
-    except ImportError:
-        return None
+    """Return the nearest transform of albumentations. KeyError without one, and ImportError without
+    the library."""
     kind, arguments = ALBUMENTATIONS[name]
+    import albumentations  # pyrefly: ignore
+
     return getattr(albumentations, kind)(p=1.0, **arguments)
 
 
-def images_a_second(
-    change: Callable[[np.ndarray, int], Any], pictures: list[np.ndarray]
-) -> float | None:
-    """Return the images that a function changes in a second, after one that is not counted; None if
-    it fails."""
+def transformed(pixels: np.ndarray, name: str, seed: int) -> np.ndarray:
+    """Corrupt by the nearest transform of albumentations."""
+    return albumentations_transform(name)(image=pixels)["image"]
+
+
+def images_a_second(change: Change, name: str, pictures: list[np.ndarray]) -> float | None:
+    """Return the images that a function corrupts in a second, after one that is not counted; None
+    if it fails."""
     try:
-        change(pictures[0], 0)
+        change(pictures[0], name, 0)
         started = time.monotonic()
         for seed, picture in enumerate(pictures):
-            change(picture, seed)
+            change(picture, name, seed)
         return len(pictures) / (time.monotonic() - started)
     except Exception:
         return None

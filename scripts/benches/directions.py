@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.svm import SVC
 
 from benches import Page
+from benches.processes import processor_seconds
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.mining.methods.svm import GRID, Direction, DirectionFit, fit_directions, whiten
 from results_page import table
 
@@ -90,9 +90,7 @@ def measured(classes: int, rows: int, workers: int) -> list[str]:
     return [f"{classes:,} × {rows:,}", *seconds, f"{other_c}", f"{furthest:.0e}"]
 
 
-def world(
-    classes: int, rows: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]]:
+def world(classes: int, rows: int) -> tuple[Floats, Bools, Ints]:
     """Return unit points (classes · rows, width), whether each is right, and its class; rows of
     classes take turns."""
     rng = np.random.default_rng([SEED, classes, rows])
@@ -106,7 +104,7 @@ def world(
     return whiten(features, features.mean(axis=0), features.std(axis=0, ddof=1)), right, labels
 
 
-def plain(points: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[float, Any]:
+def plain(points: Floats, right: Bools) -> tuple[float, Any]:
     """Return C and the refitted model of one class."""
     folds = StratifiedKFold(2, shuffle=True, random_state=SEED)
     models = [SVC(kernel="linear", class_weight="balanced", C=C) for C in GRID]
@@ -125,9 +123,3 @@ def timed(work: Callable[[], Result]) -> tuple[Result, float, float]:
     used = processor_seconds()
     result = work()
     return result, time.perf_counter() - started, processor_seconds() - used
-
-
-def processor_seconds() -> float:
-    """Return those that this process and its children have used."""
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, kinds))

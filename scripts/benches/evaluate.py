@@ -59,9 +59,17 @@ SMALL = (
 )
 LAB = tuple(sorted(CLASSIFIERS))
 TITLES = (
-    "pictures", "models", "workers", "plain loops (batch)", "pass", "ratio", "whole evaluate", "ratio", "busy",
+    "pictures",
+    "models",
+    "workers",
+    "plain loops (batch)",
+    "pass",
+    "ratio",
+    "whole evaluate",
+    "ratio",
+    "busy",
     "memory",
-)  # fmt: skip
+)
 Row = list[str]
 
 

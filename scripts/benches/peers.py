@@ -42,9 +42,15 @@ SUBJECTS = (
     "drawing",
 )
 TITLES = (
-    "What", "Peer", "The same result?", "Ours", "Its", "Ratio", "lowest to highest (rounds)",
+    "What",
+    "Peer",
+    "The same result?",
+    "Ours",
+    "Its",
+    "Ratio",
+    "lowest to highest (rounds)",
     "Ratio by the clock",
-)  # fmt: skip
+)
 WORDS = 3
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -32,6 +33,15 @@ def json_of(module: str, *words: object, given: str | None = None, **environment
         env=os.environ | environment,
     )
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def processor_seconds() -> float:
+    """Return the processor's seconds of this process and of its processes that have ended."""
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        total += usage.ru_utime + usage.ru_stime
+    return total
 
 
 @contextlib.contextmanager

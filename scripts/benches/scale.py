@@ -295,7 +295,7 @@ def close(out: Path, shifts: int) -> Numbers:
     """Run the end of a build without the card: read, count receipts, check files against them,
     write the manifest."""
     files = CountedFiles()
-    with _reopened(out, large_recipe(shifts)) as store:
+    with _reopened(out, shifts) as store:
         before = files.counts.copy()
         started = time.perf_counter()
         receipts = store.receipts()
@@ -313,7 +313,7 @@ def close(out: Path, shifts: int) -> Numbers:
 
 def rows(out: Path, shifts: int) -> Numbers:
     """Write every shard for real: rows and tiny images without a renderer behind them."""
-    with _reopened(out, large_recipe(shifts)) as store:
+    with _reopened(out, shifts) as store:
         started = time.perf_counter()
         for shard in store.pending():
             store.writer.write(shard, [_candidate(sample) for sample in shard.samples(store.plan)])
@@ -323,8 +323,7 @@ def rows(out: Path, shifts: int) -> Numbers:
 def card(out: Path, shifts: int) -> Numbers:
     """Run the end of a build over real rows: the tally, the card with its figures, croissant.json,
     the manifest."""
-    recipe = large_recipe(shifts)
-    with _reopened(out, recipe) as store:
+    with _reopened(out, shifts) as store:
         idle = _peak()
         started = time.perf_counter()
         close_dataset(store)
@@ -335,8 +334,8 @@ def card(out: Path, shifts: int) -> Numbers:
 def local(out: Path, shifts: int, workers: int) -> Numbers:
     """Return the driver's processor seconds with this machine's engine, whose workers write
     stubs."""
-    recipe = large_recipe(shifts)
-    with _reopened(out, recipe) as store:
+    with _reopened(out, shifts) as store:
+        recipe = store.plan.recipe
         job = StubJob(recipe, inputs_of(recipe), "cpu", store.writer)
         pending = store.pending()
         begun: tuple[float, int] | None = None
@@ -376,7 +375,8 @@ class StubJob(Job):
         return [write_stub(self.writer, shard) for shard in span]
 
 
-def _reopened(out: Path, recipe: Recipe) -> contextlib.AbstractContextManager[DatasetStore]:
+def _reopened(out: Path, shifts: int) -> contextlib.AbstractContextManager[DatasetStore]:
+    recipe = large_recipe(shifts)
     inputs = inputs_of(recipe)
     return DatasetStore.open(
         out,

@@ -18,6 +18,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ PARTS = ("speed",)
 TEMPLATES = ("a photo of a {class}", "the photo of a {class}", "a photo of the {class}")
 IMAGES = 200
 EVALUATED = 96
+# Those of each class, [1, width].
+Vectors = dict[str, torch.Tensor]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -101,30 +104,25 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
 def classes_of(count: int) -> list[ClassToLearn]:
     """Return garments (up to ten), or garment × pattern, each with 200 training images of the
     wardrobe world."""
-    kinds = (
-        [(label, None) for label in range(10)]
-        if count <= 10
-        else [(k % 10, PATTERNS[k // 10]) for k in range(40)]
-    )
 
     def picture(label: int, pattern: str | None, number: int) -> Image.Image:
         scene = pretraining_scene(number * 10 + label, seed=71)
-        return Image.fromarray(
-            render(scene if pattern is None else replace(scene, pattern=pattern, style="photo"))
-        )
+        if pattern is not None:
+            scene = replace(scene, pattern=pattern, style="photo")
+        return Image.fromarray(render(scene))
 
     made = []
-    for label, pattern in kinds[:count]:
-        images = TrainingImages(
-            IMAGES, lambda number, label=label, pattern=pattern: picture(label, pattern, number)
-        )
+    for index in range(count):
+        label = index % 10
+        pattern = None if count <= 10 else PATTERNS[index // 10]
+        images = TrainingImages(IMAGES, partial(picture, label, pattern))
         made.append(ClassToLearn(f"{label}-{pattern or 'any'}", CLASSES[label], images))
     return made
 
 
 def together(
     classes: list[ClassToLearn], settings: LearnSettings, device: str
-) -> tuple[float, dict[str, torch.Tensor]]:
+) -> tuple[float, Vectors]:
     """Return the seconds, and the vectors [1, width] of each class, of learning all classes
     together."""
     inversion = Inversion(load_pipeline("lab:sd", dtype="float32", device=device), settings)
@@ -142,15 +140,11 @@ def together(
 
 def plain(
     classes: list[ClassToLearn], settings: LearnSettings, device: str
-) -> tuple[float, dict[str, torch.Tensor]]:
+) -> tuple[float, Vectors]:
     """Return the same of the usual script, which learns one class after another."""
-    from diffusers import DDPMScheduler
-
-    pipeline: Any = load_pipeline("lab:sd", dtype="float32", device=device)
+    pipeline, scheduler, side = loaded(device)
     tokenizer = pipeline.tokenizer
     encoder = pipeline.text_encoder
-    noise_scheduler: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
-    side = native_size(pipeline)
     tokens = {}
     started = time.perf_counter()
     tokenizer.add_tokens([f"<{cls.class_id}>" for cls in classes])
@@ -167,32 +161,22 @@ def plain(
         norm = matrix[token_id].detach().norm()
         others = torch.arange(len(matrix), device=matrix.device) != token_id
         optimizer = torch.optim.AdamW(
-            [matrix],
-            lr=settings.learning_rate,
-            betas=(0.9, 0.999),
-            weight_decay=settings.weight_decay,
+            [matrix], lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
         schedule = plan_steps(settings, cls.class_id, cls.images.count, 1000)
         generator = torch.Generator().manual_seed(1)
         for step in range(settings.steps):
             pixels = centred_square(cls.images.image(int(schedule.rows[step, 0])), side)
             pixels = pixels[:, ::-1] if schedule.flips[step, 0] else pixels
-            image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 127.5 - 1
             text = settings.templates[schedule.templates[step, 0]].replace("{class}", placeholder)
-            numbers = tokenizer(
-                text, padding="max_length", truncation=True, return_tensors="pt"
-            ).input_ids
+            levels = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
             with torch.no_grad():
-                posterior = pipeline.vae.encode(image.to(device)).latent_dist
-            drawn = posterior.mean + posterior.std * torch.randn(
-                posterior.mean.shape, generator=generator
-            ).to(device)
-            clean = drawn * pipeline.vae.config.scaling_factor
-            noise = torch.randn(clean.shape, generator=generator).to(device)
-            t = torch.from_numpy(schedule.times[step]).to(device)
-            states = encoder(numbers.to(device))[0]
-            predicted = pipeline.unet(noise_scheduler.add_noise(clean, noise, t), t, states).sample
-            loss = F.mse_loss(predicted, noise_scheduler.get_velocity(clean, noise, t))
+                posterior = posterior_of(pipeline, levels, device)
+            noise = torch.randn(posterior.mean.shape, generator=generator).to(device)
+            latents = posterior.mean + posterior.std * noise
+            states = states_of(pipeline, text, device)
+            times = schedule.times[step]
+            loss = denoising_loss(pipeline, scheduler, latents, states, times, generator)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -204,19 +188,11 @@ def plain(
     return time.perf_counter() - started, tokens
 
 
-def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device: str) -> float:
+def loss_of(tokens: Vectors, classes: list[ClassToLearn], device: str) -> float:
     """Return the mean loss of tokens over fixed draws, which are the same for all tokens."""
-    from diffusers import DDPMScheduler
-
     placeholders = {cls.class_id: f"<{cls.class_id}>" for cls in classes}
-    added = {
-        placeholders[class_id]: (vectors,)
-        for class_id, vectors in tokens.items()
-        if class_id in placeholders
-    }
-    pipeline: Any = load_pipeline("lab:sd", dtype="float32", device=device, tokens=added)
-    noise_scheduler: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
-    side = native_size(pipeline)
+    added = {placeholder: (tokens[class_id],) for class_id, placeholder in placeholders.items()}
+    pipeline, scheduler, side = loaded(device, added)
     losses = []
     for cls in classes:
         rng = np.random.default_rng(5)
@@ -224,19 +200,45 @@ def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device
         rows = rng.integers(0, cls.images.count, EVALUATED)
         pixels = np.stack([centred_square(cls.images.image(int(row)), side) for row in rows])
         text = TEMPLATES[0].replace("{class}", placeholders[cls.class_id])
-        numbers = pipeline.tokenizer(
-            text, padding="max_length", truncation=True, return_tensors="pt"
-        ).input_ids
+        times = rng.integers(0, 1000, EVALUATED)
         with torch.inference_mode():
-            images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().to(device) / 127.5 - 1
-            clean = (
-                pipeline.vae.encode(images).latent_dist.mean * pipeline.vae.config.scaling_factor
-            )
-            noise = torch.randn(clean.shape, generator=generator).to(device)
-            t = torch.from_numpy(rng.integers(0, 1000, EVALUATED)).to(device)
-            states = pipeline.text_encoder(numbers.to(device))[0].repeat(EVALUATED, 1, 1)
-            predicted = pipeline.unet(noise_scheduler.add_noise(clean, noise, t), t, states).sample
-            losses.append(
-                float(F.mse_loss(predicted, noise_scheduler.get_velocity(clean, noise, t)))
-            )
+            levels = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+            latents = posterior_of(pipeline, levels, device).mean
+            states = states_of(pipeline, text, device).repeat(EVALUATED, 1, 1)
+            loss = denoising_loss(pipeline, scheduler, latents, states, times, generator)
+        losses.append(float(loss))
     return float(np.mean(losses))
+
+
+def loaded(device: str, tokens: Any = None) -> tuple[Any, Any, int]:
+    """Return the lab's pipeline, its scheduler of noise and its side in pixels."""
+    from diffusers import DDPMScheduler
+
+    pipeline: Any = load_pipeline("lab:sd", dtype="float32", device=device, tokens=tokens)
+    return pipeline, DDPMScheduler.from_config(pipeline.scheduler.config), native_size(pipeline)
+
+
+def posterior_of(pipeline: Any, levels: torch.Tensor, device: str) -> Any:
+    """Encode levels of 255, [n, 3, side, side]."""
+    return pipeline.vae.encode((levels.float() / 127.5 - 1).to(device)).latent_dist
+
+
+def states_of(pipeline: Any, text: str, device: str) -> torch.Tensor:
+    numbers = pipeline.tokenizer(text, padding="max_length", truncation=True, return_tensors="pt")
+    return pipeline.text_encoder(numbers.input_ids.to(device))[0]
+
+
+def denoising_loss(
+    pipeline: Any,
+    scheduler: Any,
+    latents: torch.Tensor,
+    states: torch.Tensor,
+    times: np.ndarray,
+    generator: torch.Generator,
+) -> torch.Tensor:
+    """Return the loss of latents that are not scaled, with noise that is drawn."""
+    clean = latents * pipeline.vae.config.scaling_factor
+    noise = torch.randn(clean.shape, generator=generator).to(clean.device)
+    t = torch.from_numpy(times).to(clean.device)
+    predicted = pipeline.unet(scheduler.add_noise(clean, noise, t), t, states).sample
+    return F.mse_loss(predicted, scheduler.get_velocity(clean, noise, t))

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.detection_stats import Detections, Objects
+from detection_proof.sets import coco_rows, coco_set
 
 # Where its twelve numbers have what COCO_MEASURES lists, by its order.
 _MEASURES = (0, 1, 2, 3, 4, 5, 8)
@@ -23,9 +24,9 @@ class Reference:
     """precision, recall: (categories, areas, thresholds). measures: in the order of COCO_MEASURES. NaN
     for its -1."""
 
-    precision: NDArray[np.float64]
-    recall: NDArray[np.float64]
-    measures: NDArray[np.float64]
+    precision: Floats
+    recall: Floats
+    measures: Floats
 
 
 def pycocotools_scores(
@@ -47,40 +48,19 @@ def pycocotools_scores(
 
 def evaluated(objects: Objects, detections: Detections, images: int, categories: int) -> Any:
     """Return an evaluation of pycocotools, matched and accumulated. It prints nothing here."""
-    true = [
-        {
-            "id": number + 1,
-            "image_id": image,
-            "bbox": box,
-            "category_id": category,
-            "area": area,
-            "iscrowd": int(crowd),
-        }
-        for number, (image, box, category, area, crowd) in enumerate(
-            zip(
-                *(part.tolist() for part in _columns(objects, objects.area, objects.crowd)),
-                strict=True,
-            )
-        )
-    ]
-    # An id of 0 would count as no match.
-    detected = [
-        {"id": number + 1, "image_id": image, "bbox": box, "category_id": category, "score": score}
-        | {"area": box[2] * box[3], "iscrowd": 0}
-        for number, (image, box, category, score) in enumerate(
-            zip(*(part.tolist() for part in _columns(detections, detections.score)), strict=True)
-        )
-    ]
+    true = coco_rows(objects.image, objects.box, objects.category)
+    for row, area, crowd in zip(true, objects.area.tolist(), objects.crowd.tolist(), strict=True):
+        row |= {"area": area, "iscrowd": int(crowd)}
+    detected = coco_rows(detections.image, detections.box, detections.category, detections.score)
     with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(
-            _coco(true, images, categories), _coco(detected, images, categories), "bbox"
-        )
+        truth, answers = (coco_set(COCO, rows, images, categories) for rows in (true, detected))
+        evaluation = COCOeval(truth, answers, "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
     return evaluation
 
 
-def resampled(evaluation: Any, images: NDArray[np.int64]) -> None:
+def resampled(evaluation: Any, images: Ints) -> None:
     """Accumulate an evaluation over drawn images, as a plain bootstrap does; the matches stay as
     they are."""
     whole = evaluation.evalImgs
@@ -92,19 +72,3 @@ def resampled(evaluation: Any, images: NDArray[np.int64]) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         evaluation.accumulate()
     evaluation.evalImgs = whole
-
-
-def _columns(boxes: Objects | Detections, *more: NDArray) -> tuple[NDArray, ...]:
-    return boxes.image, boxes.box, boxes.category, *more
-
-
-def _coco(boxes: list[dict[str, Any]], images: int, categories: int) -> Any:
-    coco: Any = COCO()
-    coco.dataset = {
-        "images": [{"id": image} for image in range(images)],
-        "categories": [{"id": category} for category in range(categories)],
-        "annotations": boxes,
-    }
-    with contextlib.redirect_stdout(io.StringIO()):
-        coco.createIndex()
-    return coco

@@ -1,6 +1,10 @@
-"""Sets of boxes that are made, to compare with pycocotools and to simulate from."""
+"""Sets of boxes that are made, to compare with pycocotools and to simulate from, and sets in COCO's
+form."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -79,3 +83,40 @@ def like_coco(rng: np.random.Generator, images: int) -> tuple[Objects, Detection
         images,
         categories,
     )
+
+
+def coco_rows(
+    image: np.ndarray, box: np.ndarray, category: np.ndarray, score: np.ndarray | None = None
+) -> list[dict[str, Any]]:
+    """Return boxes in COCO's form, without ids."""
+    rows = []
+    columns = (image.tolist(), box.tolist(), category.tolist())
+    for image_id, sides, category_id in zip(*columns, strict=True):
+        row = {
+            "image_id": image_id,
+            "bbox": sides,
+            "category_id": category_id,
+            "area": sides[2] * sides[3],
+            "iscrowd": 0,
+        }
+        rows.append(row)
+    if score is not None:
+        for row, of_row in zip(rows, score.tolist(), strict=True):
+            row["score"] = of_row
+    return rows
+
+
+def coco_set(
+    make: Callable[[], Any], rows: Sequence[dict[str, Any]], images: int, categories: int
+) -> Any:
+    """Return a set of a package's class, and number its boxes. The package prints."""
+    for number, row in enumerate(rows, start=1):
+        row["id"] = number  # 0 would count as no match
+    coco = make()
+    coco.dataset = {
+        "images": [{"id": image} for image in range(images)],
+        "categories": [{"id": category} for category in range(categories)],
+        "annotations": rows,
+    }
+    coco.createIndex()
+    return coco

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.arrays import Floats, Ints
 from counterfoil.detection_stats import Detections, Matches, Objects, match_detections
 
 _CELL = 100.0  # pixels: objects of an image stand in cells of their own
@@ -113,7 +114,7 @@ def _imperfect(
     )
 
 
-def _logistic(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _logistic(values: Floats) -> Floats:
     return 1 / (1 + np.exp(-values))
 
 
@@ -125,7 +126,7 @@ class Images:
         self.of_detections = np.argsort(matches.image, kind="stable")
         self.of_objects = np.argsort(matches.object_image, kind="stable")
 
-    def chosen(self, images: NDArray[np.int64]) -> Matches:
+    def chosen(self, images: Ints) -> Matches:
         """Return the matches of these images, numbered by their place."""
         whole = self.matches
         number = np.full(whole.images, -1)
@@ -148,9 +149,7 @@ class Images:
         )
 
     @staticmethod
-    def _rows(
-        image: NDArray[np.int64], order: NDArray[np.int64], images: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _rows(image: Ints, order: Ints, images: Ints) -> Ints:
         starts = np.searchsorted(image[order], images)
         stops = np.searchsorted(image[order], images, side="right")
         spans = [order[start:stop] for start, stop in zip(starts, stops, strict=True)]

@@ -23,19 +23,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from counterfoil.lab.vocabulary import CLASSES
+
 GUIDANCE = 7.5
-NAMES = (
-    "ankle boot",
-    "bag",
-    "coat",
-    "dress",
-    "pullover",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "t-shirt",
-    "trouser",
-)
+NAMES = tuple(sorted(CLASSES))
 # timm's names of what `evaluate` scores, and of what replaces them on a CPU.
 CLASSIFIERS = {"resnet50": "test_resnet", "vit_base_patch16_224": "test_vit"}
 
@@ -58,6 +49,11 @@ class Settings:
     def path(self, name: str) -> Path:
         return Path(self.folder) / name
 
+    def clip(self) -> Any:
+        from counterfoil.models.clip import load_clip
+
+        return load_clip(f"local-dir:{self.folder}/clip", device=self.device)
+
 
 Figures = dict[str, float]
 
@@ -68,7 +64,6 @@ def bare(settings: Settings) -> Figures:
     import torch
 
     from counterfoil.models.arithmetic import computing_on
-    from counterfoil.models.clip import load_clip
     from counterfoil.models.diffusion import load_pipeline
 
     with computing_on(settings.device), torch.inference_mode():
@@ -77,7 +72,7 @@ def bare(settings: Settings) -> Figures:
             device=settings.device,
             compiled=settings.compiled,
         )
-        clip = load_clip(f"local-dir:{settings.folder}/clip", device=settings.device)
+        clip = settings.clip()
         side = clip.module.visual.image_size
         encoded = pipeline.encode_prompt(
             prompt=f"a photo of a {NAMES[0]}", device=pipeline.device, num_images_per_prompt=1,
@@ -118,7 +113,6 @@ def single(settings: Settings) -> Figures:
     import diffusers
     import torch
 
-    from counterfoil.models.clip import load_clip
     from counterfoil.models.devices import resolve_dtype
 
     dtype = resolve_dtype("auto", settings.device)
@@ -127,7 +121,7 @@ def single(settings: Settings) -> Figures:
         settings.device
     )
     pipeline.set_progress_bar_config(disable=True)
-    clip = load_clip(f"local-dir:{settings.folder}/clip", device=settings.device)
+    clip = settings.clip()
 
     def image(number: int) -> int:
         prompt = f"a photo of a {NAMES[number % len(NAMES)]}"
@@ -170,16 +164,8 @@ def killed(settings: Settings) -> Figures:
         whole(settings)
     again = settings.path("killed")
     recipe = settings.path("recipe.yaml")
-    command = [
-        sys.executable,
-        "-m",
-        "counterfoil.cli.main",
-        "build",
-        str(recipe),
-        "--out",
-        str(again),
-    ]
-    command += ["--device", settings.device, "--workers", "1"]
+    command = [sys.executable, "-m", "counterfoil.cli.main", "build", str(recipe)]
+    command += ["--out", str(again), "--device", settings.device, "--workers", "1"]
     first = subprocess.Popen(command, stdout=sys.stderr, start_new_session=True)
     while first.poll() is None and not any(again.glob("receipts/*.json")):
         time.sleep(0.01)
@@ -223,10 +209,9 @@ def scoring(settings: Settings) -> Figures:
     from PIL import Image
 
     from counterfoil.models.arithmetic import computing_on
-    from counterfoil.models.clip import load_clip
 
     with computing_on(settings.device), torch.inference_mode():
-        clip = load_clip(f"local-dir:{settings.folder}/clip", device=settings.device)
+        clip = settings.clip()
         images = [
             Image.open(io.BytesIO(_photograph(index, settings.side))).convert("RGB")
             for index in range(8)

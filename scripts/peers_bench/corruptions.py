@@ -6,16 +6,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benches.corrupt import (
     ALBUMENTATIONS,
-    albumentations_transform,
+    Change,
     ours,
     published,
     small_picture,
+    transformed,
 )
 from benches.evaluate import save_windows
 from peers_bench.pair import Agreement, Pair
@@ -23,13 +23,29 @@ from peers_bench.pair import Agreement, Pair
 NEEDS = ("imagecorruptions", "albumentations")
 # Without glass_blur and gaussian_blur, which fail with scikit-image from 0.26 on.
 FIXED = (
-    "defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression", "saturate",
-)  # fmt: skip
+    "defocus_blur",
+    "zoom_blur",
+    "brightness",
+    "contrast",
+    "pixelate",
+    "jpeg_compression",
+    "saturate",
+)
 RANDOM = (
-    "gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "motion_blur", "snow", "frost",
-    "fog", "spatter", "elastic_transform",
-)  # fmt: skip
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "speckle_noise",
+    "motion_blur",
+    "snow",
+    "frost",
+    "fog",
+    "spatter",
+    "elastic_transform",
+)
 PHOTOGRAPHS = 4
+# The changed photographs of each kind.
+Changed = dict[str, np.ndarray]
 ONE_LEVEL = 1.0
 # Of the mean change of a pixel by random kinds.
 ALIKE = 0.25
@@ -56,31 +72,24 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
                 agreement=agreement,
             )
     if "albumentations" in present:
-        transforms = {}
-        for kind in ALBUMENTATIONS:
-            transforms[kind] = albumentations_transform(kind)
-
-        def transformed(pixels: np.ndarray, kind: str, _: int) -> np.ndarray:
-            return transforms[kind](image=pixels)["image"]
-
         yield Pair(
-            what=f"{len(transforms)} corruptions: {size}",
+            what=f"{len(ALBUMENTATIONS)} corruptions: {size}",
             peer="albumentations",
             way="the transform nearest in kind",
-            ours=over(ours, tuple(transforms), photographs),
-            peers=over(transformed, tuple(transforms), photographs),
+            ours=over(ours, tuple(ALBUMENTATIONS), photographs),
+            peers=over(transformed, tuple(ALBUMENTATIONS), photographs),
             agreement=other_kinds,
         )
 
 
 def over(
-    change: Callable[[np.ndarray, str, int], Any],
+    change: Change,
     kinds: Sequence[str],
     photographs: Sequence[np.ndarray],
-) -> Callable[[], dict[str, np.ndarray]]:
+) -> Callable[[], Changed]:
     """Return a function that changes all photographs by each kind."""
 
-    def changed() -> dict[str, np.ndarray]:
+    def changed() -> Changed:
         results = {}
         for kind in kinds:
             images = [change(pixels, kind, seed) for seed, pixels in enumerate(photographs)]
@@ -90,18 +99,18 @@ def over(
     return changed
 
 
-def same_levels(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Agreement:
+def same_levels(mine: Changed, other: Changed) -> Agreement:
     most = max(float(np.abs(mine[kind] - other[kind]).max()) for kind in mine)
     return Agreement(most <= ONE_LEVEL, f"grey levels differ by {most:g} at most")
 
 
 def alike(
     photographs: Sequence[np.ndarray],
-) -> Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], Agreement]:
+) -> Callable[[Changed, Changed], Agreement]:
     """Compare how far kinds with chance change a pixel on average: each side draws for itself."""
     original = np.stack(photographs).astype(np.float64)
 
-    def compare(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Agreement:
+    def compare(mine: Changed, other: Changed) -> Agreement:
         ratios = {}
         for kind, changed in mine.items():
             far = float(np.abs(changed - original).mean())
@@ -116,5 +125,5 @@ def alike(
     return compare
 
 
-def other_kinds(mine: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Agreement:
+def other_kinds(mine: Changed, other: Changed) -> Agreement:
     return Agreement(False, "other constants and methods")

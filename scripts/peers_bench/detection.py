@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from counterfoil.detection_stats import (
     match_detections,
 )
 from counterfoil.stats import bootstrap_weights
+from detection_proof.sets import coco_rows, coco_set
 from peers_bench.pair import Pair, within
 
 NEEDS = ("pycocotools", "faster-coco-eval")
@@ -33,6 +35,9 @@ TOLERANCE = 1e-9
 # Of a way that takes longest, and of the others.
 FEWEST_ROUNDS = 3
 MOST_ROUNDS = 5
+# Boxes in COCO's form, and those of each image.
+Boxes = Sequence[dict[str, Any]]
+Rows = Sequence[list[dict[str, Any]]]
 
 
 def pairs(present: Sequence[str]) -> Iterator[Pair]:
@@ -57,22 +62,21 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
             ("each resample as a set", recomputed, FEWEST_ROUNDS),
             ("matches kept, each accumulated", accumulated, MOST_ROUNDS),
         ):
-
-            def peers(
-                package: str = package, scores: Callable[..., list[float]] = scores
-            ) -> list[float]:
-                with contextlib.redirect_stdout(io.StringIO()):
-                    return scores(package, true, detected, every)
-
             yield Pair(
                 what=size,
                 peer=package,
                 way=way,
                 ours=ours,
-                peers=peers,
+                peers=partial(quietly, scores, package, true, detected, every),
                 agreement=within(f"all {len(every)} APs", TOLERANCE),
                 most_rounds=rounds,
             )
+
+
+def quietly(scores: Callable[..., list[float]], *arguments: Any) -> list[float]:
+    """Score without what the packages print."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return scores(*arguments)
 
 
 def made_set() -> tuple[Objects, Detections]:
@@ -98,26 +102,6 @@ def made_set() -> tuple[Objects, Detections]:
     return Objects.of(image, box, category), detections
 
 
-def coco_rows(
-    image: np.ndarray, box: np.ndarray, category: np.ndarray, score: np.ndarray | None = None
-) -> list[dict[str, Any]]:
-    """Return boxes in COCO's form, without ids."""
-    rows = []
-    for index in range(len(image)):
-        left, top, width, height = box[index].tolist()
-        row = {
-            "image_id": int(image[index]),
-            "bbox": [left, top, width, height],
-            "category_id": int(category[index]),
-            "area": width * height,
-            "iscrowd": 0,
-        }
-        if score is not None:
-            row["score"] = float(score[index])
-        rows.append(row)
-    return rows
-
-
 def package_parts(package: str) -> tuple[Any, Callable[..., Any]]:
     """Return the package's class of sets, and what makes an evaluation that keeps matches."""
     if package == "pycocotools":
@@ -133,11 +117,7 @@ def package_parts(package: str) -> tuple[Any, Callable[..., Any]]:
     return COCO, evaluation
 
 
-# The boxes of each image.
-Rows = Sequence[list[dict[str, Any]]]
-
-
-def by_image(rows: Sequence[dict[str, Any]]) -> Rows:
+def by_image(rows: Boxes) -> Rows:
     images: list[list[dict[str, Any]]] = [[] for _ in range(IMAGES)]
     for row in rows:
         images[row["image_id"]].append(row)
@@ -148,16 +128,8 @@ def coco_of(make: Any, rows: Rows, drawn: Sequence[int]) -> Any:
     """Return the set of the drawn images, each under an id of its own."""
     listed = []
     for number, image in enumerate(drawn):
-        for row in rows[image]:
-            listed.append(row | {"image_id": number, "id": len(listed) + 1})
-    coco = make()
-    coco.dataset = {
-        "images": [{"id": number} for number in range(len(drawn))],
-        "categories": [{"id": category} for category in range(CATEGORIES)],
-        "annotations": listed,
-    }
-    coco.createIndex()
-    return coco
+        listed += [row | {"image_id": number} for row in rows[image]]
+    return coco_set(make, listed, len(drawn), CATEGORIES)
 
 
 def matched(package: str, true: Rows, detected: Rows, drawn: Sequence[int]) -> Any:
@@ -171,8 +143,8 @@ def matched(package: str, true: Rows, detected: Rows, drawn: Sequence[int]) -> A
 
 def recomputed(
     package: str,
-    true: Sequence[dict[str, Any]],
-    detected: Sequence[dict[str, Any]],
+    true: Boxes,
+    detected: Boxes,
     every: Sequence[np.ndarray],
 ) -> list[float]:
     """Return the AP of each resample, scored as a set of its own."""
@@ -188,8 +160,8 @@ def recomputed(
 
 def accumulated(
     package: str,
-    true: Sequence[dict[str, Any]],
-    detected: Sequence[dict[str, Any]],
+    true: Boxes,
+    detected: Boxes,
     every: Sequence[np.ndarray],
 ) -> list[float]:
     """Return the AP of each resample, accumulated from matches that are made once."""

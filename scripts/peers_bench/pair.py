@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+
+from benches.processes import processor_seconds
+
+# Seconds of each round, ours and the peer's.
+Rounds = tuple[list[float], list[float]]
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,9 @@ class Measured:
     pair: tuple[str, str, str]
     """What, peer and way."""
     agreement: Agreement
-    processor: tuple[list[float], list[float]]
+    processor: Rounds
     """Ours and theirs."""
-    clock: tuple[list[float], list[float]]
+    clock: Rounds
 
     @property
     def ratios(self) -> list[float]:
@@ -80,8 +84,8 @@ class Measured:
 def measured(pair: Pair, rounds: int) -> Measured:
     """Run both ways once, compare their results, and then measure them by turns."""
     agreement = pair.agreement(pair.ours(), pair.peers())
-    processor: tuple[list[float], list[float]] = ([], [])
-    clock: tuple[list[float], list[float]] = ([], [])
+    processor: Rounds = ([], [])
+    clock: Rounds = ([], [])
     for _ in range(min(rounds, pair.most_rounds)):
         for side, way in enumerate((pair.ours, pair.peers)):
             used = processor_seconds()
@@ -90,15 +94,6 @@ def measured(pair: Pair, rounds: int) -> Measured:
             clock[side].append(time.perf_counter() - started)
             processor[side].append(processor_seconds() - used)
     return Measured((pair.what, pair.peer, pair.way), agreement, processor, clock)
-
-
-def processor_seconds() -> float:
-    """Return the processor's seconds of this process and of its processes that have ended."""
-    total = 0.0
-    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        usage = resource.getrusage(who)
-        total += usage.ru_utime + usage.ru_stime
-    return total
 
 
 def shown_seconds(seconds: float) -> str:

@@ -22,6 +22,8 @@ ENDS = 0.003
 IMAGES = 2000
 LABELS = 10
 LABEL_RESAMPLES = 200
+# A value and its ends.
+Interval = tuple[float, float, float]
 
 
 def pairs(present: Sequence[str]) -> Iterator[Pair]:
@@ -31,7 +33,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
     on_base = rng.random(len(labels)) < 0.85
     on_shift = on_base & (rng.random(len(labels)) < 0.8)
 
-    def ours() -> tuple[float, float, float]:
+    def ours() -> Interval:
         every = np.ones(OF_CLASS, dtype=bool)
         classes = []
         for number in range(CLASSES):
@@ -44,7 +46,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         assert estimate.low is not None and estimate.high is not None
         return estimate.value, estimate.low, estimate.high
 
-    def scikit_learn() -> tuple[float, float, float]:
+    def scikit_learn() -> Interval:
         from sklearn.utils import resample
 
         change = on_base.astype(float) - on_shift
@@ -55,7 +57,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         low, high = np.quantile(draws, [0.025, 0.975])
         return float(change.mean()), float(low), float(high)
 
-    def scipy() -> tuple[float, float, float]:
+    def scipy() -> Interval:
         from scipy.stats import bootstrap
 
         change = on_base.astype(float) - on_shift
@@ -75,7 +77,7 @@ def pairs(present: Sequence[str]) -> Iterator[Pair]:
         yield labels_pair(rng)
 
 
-def same_interval(ours: tuple[float, float, float], peers: tuple[float, float, float]) -> Agreement:
+def same_interval(ours: Interval, peers: Interval) -> Agreement:
     """Each side draws for itself: values are the same, and ends are near."""
     exact = abs(ours[0] - peers[0])
     ends = max(abs(ours[1] - peers[1]), abs(ours[2] - peers[2]))

@@ -31,73 +31,73 @@ ROWS = 200
 SHARDS = 4
 SIDE = 128
 FORMATS = {"webdataset": "tar with a JSON of every column", "parquet": "Parquet, the default"}
-Images = dict[str, bytes]
 
 
 def pairs(present: Sequence[str]) -> Iterator[Pair]:
     """Yield our two formats, each beside webdataset's shards."""
     for form, name in FORMATS.items():
-        overrides = [f"output.format={form}", f"output.rows_per_shard={ROWS}", "tokens=null"]
-        overrides += [f"samples.candidates={ROWS}"]
-        plan = make_plan(load_recipe("wardrobe-mini", overrides))
-        shards = plan.shards[:SHARDS]
-        rng = np.random.default_rng(0)
-        candidates: dict[str, list[Candidate]] = {}
-        for shard in shards:
-            candidates[shard.id] = [made(sample, rng) for sample in shard.samples(plan)]
-        described = {}
-        for rows in candidates.values():
-            for candidate in rows:
-                described[candidate.sample.key] = {
-                    "prompt": candidate.sample.prompt,
-                    "seed": candidate.sample.seed,
-                    **candidate.verdict.scores,
-                }
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            hashes = {"plan": plan.recipe.plan_hash, "screen": plan.recipe.screen_hash}
-            hashes["inputs"] = sha256_json({})
-            with DatasetStore.open(
-                folder / "ours", plan, hashes, {}, {}, recipe_yaml=plan.recipe.portable_yaml
-            ) as store:
+        yield from format_pairs(form, name)
 
-                def ours(
-                    store: Any = store, shards: Any = shards, rows: Any = candidates
-                ) -> Images:
-                    images = {}
-                    for shard in shards:
-                        receipt = store.writer.write(shard, rows[shard.id])
-                        images[shard.id] = store.directory / receipt.files[0].path
-                    return images
 
-                def peers(
-                    folder: Path = folder, rows: Any = candidates, described: Any = described
-                ) -> list[Path]:
-                    import webdataset
+def format_pairs(form: str, name: str) -> Iterator[Pair]:
+    """Yield a format beside webdataset's shards."""
+    overrides = [f"output.format={form}", f"output.rows_per_shard={ROWS}", "tokens=null"]
+    overrides += [f"samples.candidates={ROWS}"]
+    plan = make_plan(load_recipe("wardrobe-mini", overrides))
+    shards = plan.shards[:SHARDS]
+    rng = np.random.default_rng(0)
+    candidates: dict[str, list[Candidate]] = {}
+    for shard in shards:
+        candidates[shard.id] = [made(sample, rng) for sample in shard.samples(plan)]
+    described = {}
+    for rows in candidates.values():
+        for candidate in rows:
+            described[candidate.sample.key] = {
+                "prompt": candidate.sample.prompt,
+                "seed": candidate.sample.seed,
+                **candidate.verdict.scores,
+            }
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        hashes = {"plan": plan.recipe.plan_hash, "screen": plan.recipe.screen_hash}
+        hashes["inputs"] = sha256_json({})
+        with DatasetStore.open(
+            folder / "ours", plan, hashes, {}, {}, recipe_yaml=plan.recipe.portable_yaml
+        ) as store:
 
-                    pattern = str(folder / "theirs-%05d.tar")
-                    with webdataset.ShardWriter(pattern, maxcount=ROWS, verbose=0) as writer:
-                        for of_shard in rows.values():
-                            for candidate in of_shard:
-                                key = candidate.sample.key
-                                writer.write(
-                                    {
-                                        "__key__": key,
-                                        "png": candidate.image,
-                                        "cls": str(candidate.sample.label).encode(),
-                                        "json": json.dumps(described[key]).encode(),
-                                    }
-                                )
-                    return sorted(folder.glob("theirs-*.tar"))
+            def ours() -> dict[str, Path]:
+                images = {}
+                for shard in shards:
+                    receipt = store.writer.write(shard, candidates[shard.id])
+                    images[shard.id] = store.directory / receipt.files[0].path
+                return images
 
-                yield Pair(
-                    what=f"{SHARDS * ROWS} PNGs of {SIDE} pixels in {SHARDS} shards: {name}",
-                    peer="webdataset",
-                    way="`ShardWriter`, a tar with two columns",
-                    ours=ours,
-                    peers=peers,
-                    agreement=same_images,
-                )
+            def peers() -> list[Path]:
+                import webdataset
+
+                pattern = str(folder / "theirs-%05d.tar")
+                with webdataset.ShardWriter(pattern, maxcount=ROWS, verbose=0) as writer:
+                    for of_shard in candidates.values():
+                        for candidate in of_shard:
+                            key = candidate.sample.key
+                            writer.write(
+                                {
+                                    "__key__": key,
+                                    "png": candidate.image,
+                                    "cls": str(candidate.sample.label).encode(),
+                                    "json": json.dumps(described[key]).encode(),
+                                }
+                            )
+                return sorted(folder.glob("theirs-*.tar"))
+
+            yield Pair(
+                what=f"{SHARDS * ROWS} PNGs of {SIDE} pixels in {SHARDS} shards: {name}",
+                peer="webdataset",
+                way="`ShardWriter`, a tar with two columns",
+                ours=ours,
+                peers=peers,
+                agreement=same_images,
+            )
 
 
 def made(sample: Any, rng: np.random.Generator) -> Candidate:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
+from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.mining.answered import LISTED_SHARE, AnsweredRows
 from counterfoil.stats import clustered_interval
 from photographs_proof.networks import CLASSES, load_network, transform
@@ -43,7 +43,7 @@ _ALL = "all"
 
 def label_answers(
     weights: Path, photographs: Path, paths: Sequence[str], kept: Path
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Floats]:
     """Return a network's probabilities [n, 10], and what its last layer reads [n, 64], kept in a
     file."""
     import torch
@@ -123,9 +123,7 @@ def measured_labels(
     return counts
 
 
-def _gain(
-    now: NDArray[np.int64], before: NDArray[np.int64], errors: NDArray[np.bool_]
-) -> list[float]:
+def _gain(now: Ints, before: Ints, errors: Bools) -> list[float]:
     """Return the difference of two precisions in points and its 95 % interval, by drawing
     photographs with replacement.
 
@@ -143,13 +141,11 @@ def _gain(
     return [float(difference[0]), *np.quantile(difference[1:], (0.025, 0.975)).tolist()]
 
 
-def _length(share: float, rows: NDArray[np.int64]) -> int:
+def _length(share: float, rows: Ints) -> int:
     return int(np.ceil(share * len(rows)))
 
 
-def _counts(
-    ways: Mapping[str, NDArray[np.int64]], errors: NDArray[np.bool_], rows: NDArray[np.int64]
-) -> dict[str, dict[str, list[int]]]:
+def _counts(ways: Mapping[str, Ints], errors: Bools, rows: Ints) -> dict[str, dict[str, list[int]]]:
     """Count by way and length the images listed and errors among them; `all` is the way's own
     length."""
     counts = {}
@@ -162,7 +158,7 @@ def _counts(
     return counts
 
 
-def _rows(p: NDArray[np.float64], labels: NDArray[np.int64]) -> AnsweredRows:
+def _rows(p: Floats, labels: Ints) -> AnsweredRows:
     """Return what `mine` knows of these answers, [networks, n, 10]; the first network is the
     audited one."""
     answers = p[0].argmax(axis=1)
@@ -173,9 +169,7 @@ def _rows(p: NDArray[np.float64], labels: NDArray[np.int64]) -> AnsweredRows:
     )
 
 
-def _ways(
-    p: NDArray[np.float64], features: NDArray[np.float64], labels: NDArray[np.int64]
-) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _ways(p: Floats, features: Floats, labels: Ints) -> Iterator[tuple[str, Ints]]:
     """Yield each way's list of one network, the first to look at first. p: [n, 10], features: [n,
     64]."""
     n = len(labels)
@@ -219,9 +213,7 @@ def _ways(
     yield "neighbours × confidence in the label", _first(both, np.full(n, True))
 
 
-def _ways_together(
-    p: NDArray[np.float64], labels: NDArray[np.int64]
-) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _ways_together(p: Floats, labels: Ints) -> Iterator[tuple[str, Ints]]:
     """Yield each way's list of several networks, [networks, n, 10]; the images may be wrong for any
     of them."""
     answers = p.argmax(axis=2)
@@ -242,7 +234,7 @@ def _ways_together(
     )
 
 
-def _first(scores: NDArray[np.float64], listed: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _first(scores: Floats, listed: Bools) -> Ints:
     """Return the listed images, the highest score first."""
     places = np.flatnonzero(listed)
     return places[np.argsort(-scores[places], kind="stable")]

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from counterfoil import evaluate, mend
+from counterfoil.arrays import Bools
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.evaluating import GRID
 from counterfoil.mending.given import given_variants
@@ -165,7 +165,7 @@ def _written_groups(audited: Path, file: Path) -> Path:
 
 
 def _differences(
-    first: Mapping[str, NDArray[np.bool_]], other: Mapping[str, NDArray[np.bool_]]
+    first: Mapping[str, Bools], other: Mapping[str, Bools]
 ) -> dict[str, list[float | None]]:
     """Return by shift how much more accurate one head is than another, with its 95 % interval over
     photographs."""

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from counterfoil.accuracy_stats import probits
+from counterfoil.arrays import Bools, Floats
 from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator
 from photographs_proof.networks import CLASSES
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
@@ -27,7 +27,7 @@ MILDEST = PUBLISHED.index("brightness")
 PUBLISHED_IMAGES = 10_000
 
 
-def published_accuracies(file: Path) -> tuple[list[str], NDArray[np.float64]]:
+def published_accuracies(file: Path) -> tuple[list[str], Floats]:
     """Return the names of the published models, and their accuracies: [models, 15 corruptions, 5
     severities]."""
     with file.open(encoding="utf-8", newline="") as stream:
@@ -79,7 +79,7 @@ def published_table(proof: PhotographProof) -> list[str]:
     return [*lines, "", *_ranks(ours, published_percents), "", *_outside(hits, models, published)]
 
 
-def _ranks(ours: Mapping[str, NDArray[np.float64]], published: NDArray[np.float64]) -> list[str]:
+def _ranks(ours: Mapping[str, Floats], published: Floats) -> list[str]:
     """Return rank correlations over the corruptions. ours: accuracies by network; published:
     [models, corruptions]."""
     median = np.median(published, axis=0)
@@ -108,9 +108,9 @@ def _ranks(ours: Mapping[str, NDArray[np.float64]], published: NDArray[np.float6
 
 
 def _outside(
-    hits: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]],
+    hits: Mapping[str, tuple[Bools, Bools]],
     models: list[str],
-    published: NDArray[np.float64],
+    published: Floats,
 ) -> list[str]:
     """Count the points outside of what the published models span, by accuracy and by what is lost.
 
@@ -136,7 +136,8 @@ def _outside(
     beyond = np.zeros((len(PUBLISHED), len(NETWORKS)), dtype=int)
     for number, (network, (_, corrupted)) in enumerate(hits.items()):
         images = corrupted[0, 0].size
-        accuracy = np.concatenate([corrupted.mean(axis=(2, 3))[None], drawn_accuracies(corrupted)])
+        drawn = drawn_means(corrupted.astype(np.float64), "published")
+        accuracy = np.concatenate([corrupted.mean(axis=(2, 3))[None], drawn])
         measures = (accuracy, lost(accuracy), lost(probits(accuracy, images)))
         values = [measure[0] for measure in measures]
         low, high = zip(
@@ -171,23 +172,22 @@ def _outside(
     ]
 
 
-def lost(accuracy: NDArray[np.float64]) -> NDArray[np.float64]:
+def lost(accuracy: Floats) -> Floats:
     """Return what is lost from the mildest point, of [..., corruptions, severities]."""
     return accuracy[..., MILDEST, None, None, 0] - accuracy
 
 
-def drawn_accuracies(corrupted: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return accuracies of photographs drawn within their classes: [replicates, corruptions,
-    severities]."""
-    classes, photographs = corrupted.shape[2:]
-    drawn = np.zeros((REPLICATES, *corrupted.shape[:2]))
+def drawn_means(values: Floats, salt: str) -> Floats:
+    """Return means of photographs drawn within their classes, [replicates, corruptions,
+    severities], of values [corruptions, severities, classes, photographs]."""
+    classes, photographs = values.shape[2:]
+    drawn = np.zeros((REPLICATES, *values.shape[:2]))
     for label in range(classes):
-        weights = bootstrap_weights(
-            photographs, REPLICATES, seeded_generator(SEED, "published", CLASSES[label])
-        )
-        drawn += np.tensordot(weights, corrupted[:, :, label].astype(np.float64), axes=(1, 2))
+        rng = seeded_generator(SEED, salt, CLASSES[label])
+        weights = bootstrap_weights(photographs, REPLICATES, rng)
+        drawn += np.tensordot(weights, values[:, :, label], axes=(1, 2))
     return drawn / (classes * photographs)
 
 
-def _counted(outside: NDArray[np.bool_], surely: NDArray[np.bool_]) -> str:
+def _counted(outside: Bools, surely: Bools) -> str:
     return f"{int(outside.sum())} ({int(surely.sum())})"

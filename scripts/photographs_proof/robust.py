@@ -4,11 +4,12 @@ architecture."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import ClassUnits, drops_of_classes, effective_robustness_intervals
-from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator, simultaneous_reach
+from counterfoil.arrays import Floats
+from counterfoil.stats import simultaneous_reach
 from photographs_proof.networks import CLASSES
+from photographs_proof.published import drawn_means
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
 
 TWIN = "resnet20-ehanw"
@@ -61,28 +62,19 @@ def robust_table(proof: PhotographProof) -> list[str]:
 
 
 def difference_ends(
-    differences: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    differences: Floats,
+) -> tuple[Floats, Floats]:
     """Return low and high ends of intervals of mean differences that hold for all at once.
 
     differences: [corruptions, severities, classes, photographs], each 1, 0 or -1; the same
     photographs everywhere. Photographs are drawn within their classes.
     """
-    classes, photographs = differences.shape[2:]
-    replicates = np.zeros((REPLICATES, *differences.shape[:2]))
-    for label in range(classes):
-        drawn = bootstrap_weights(
-            photographs, REPLICATES, seeded_generator(SEED, "twins", CLASSES[label])
-        )
-        replicates += np.tensordot(drawn, differences[:, :, label], axes=(1, 2)) / (
-            classes * photographs
-        )
+    replicates = drawn_means(differences, "twins")
     # A difference of one photograph: where all agree, that much is still open.
     values = differences.mean(axis=(2, 3))
-    least_error = 1 / (classes * photographs)
-    reach = simultaneous_reach(values, replicates, least_error) * np.maximum(
-        replicates.std(axis=0), least_error
-    )
+    least_error = 1 / differences[0, 0].size
+    errors = np.maximum(replicates.std(axis=0), least_error)
+    reach = simultaneous_reach(values, replicates, least_error) * errors
     return values - reach, values + reach
 
 

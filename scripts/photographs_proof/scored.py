@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from counterfoil import evaluate
+from counterfoil.arrays import Bools
 from counterfoil.building.build_dataset import build
 from photographs_proof.networks import CLASSES, load_network, transform
 
@@ -31,9 +31,22 @@ NETWORKS = (
 )
 # The corruptions of the published table, by its names.
 PUBLISHED = (
-    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
-    "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
-)  # fmt: skip
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
 SEVERITIES = (1, 2, 3, 4, 5)
 # of all photographs, at severity 3
 WHOLE = ("fog", "gaussian_noise", "low_resolution", "motion_blur")
@@ -78,9 +91,8 @@ class PhotographProof:
                 photographs = sorted((self.photographs / name).iterdir())[: self.whole]
                 for split, (first, end) in SPLITS.items():
                     (partial / split / name).mkdir(parents=True, exist_ok=True)
-                    for photograph in photographs[
-                        first * self.whole // 10 : end * self.whole // 10
-                    ]:
+                    of_split = slice(first * self.whole // 10, end * self.whole // 10)
+                    for photograph in photographs[of_split]:
                         shutil.copyfile(photograph, partial / split / name / photograph.name)
             partial.rename(folder)
         return folder
@@ -92,40 +104,27 @@ class PhotographProof:
         """Return the folder of `levels` or `whole`, built where it is not there or not finished."""
         if name == "levels":
             levels = [severity / 5 for severity in SEVERITIES]
-            shifts = {
-                corruption: {
-                    "corruption": corruption,
-                    "severity": {"by": "corruption", "levels": levels},
-                }
-                for corruption in PUBLISHED
-            }
+            shifts = _shifts(PUBLISHED, {"by": "corruption", "levels": levels})
             candidates = self.levels
         else:
-            shifts = {
-                corruption: {"corruption": corruption, "severity": WHOLE_SEVERITY}
-                for corruption in WHOLE
-            }
+            shifts = _shifts(WHOLE)
             candidates = self.whole
         return self.built(f"{name}-{candidates}", self.photographs, "train", shifts, candidates)
 
     def split_dataset(self, split: str, corruptions: Sequence[str]) -> Path:
         """Return the folder of a split's photographs under some corruptions."""
-        shifts = {
-            corruption: {"corruption": corruption, "severity": WHOLE_SEVERITY}
-            for corruption in corruptions
-        }
         first, end = SPLITS[split]
         candidates = (end - first) * self.whole // 10
-        return self.built(
-            f"{split}-{candidates}", self.split_photographs, split, shifts, candidates
-        )
+        name = f"{split}-{candidates}"
+        shifts = _shifts(corruptions)
+        return self.built(name, self.split_photographs, split, shifts, candidates)
 
     def built(
         self,
         name: str,
         photographs: Path,
         split: str,
-        shifts: Mapping[str, Mapping[str, Any]],
+        shifts: Mapping[str, Any],
         candidates: int,
     ) -> Path:
         """Return the folder of photographs of one split, untouched and under each of `shifts`; its
@@ -173,12 +172,12 @@ class PhotographProof:
     def evaluation(self, dataset: Path, network: str) -> Path:
         return dataset.with_name(f"{dataset.name}-{network}")
 
-    def hits(self, dataset: Path, network: str) -> dict[str, NDArray[np.bool_]]:
+    def hits(self, dataset: Path, network: str) -> dict[str, Bools]:
         """Return by shift whether each image is answered rightly: [10 classes, photographs], in the
         order of keys."""
         return hits_of(self.evaluation(dataset, network), network)
 
-    def hits_by_severity(self, network: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def hits_by_severity(self, network: str) -> tuple[Bools, Bools]:
         """Return the hits of `levels`: on the base [10, photographs], and corrupted [15, 5, 10,
         photographs]."""
         hits = self.hits(self.dataset("levels"), network)
@@ -189,20 +188,21 @@ class PhotographProof:
         return hits["base"], np.array([[hits[name] for name in severities] for severities in names])
 
 
-def hits_of(evaluation: Path, model: str) -> dict[str, NDArray[np.bool_]]:
+def _shifts(corruptions: Sequence[str], severity: Any = WHOLE_SEVERITY) -> dict[str, Any]:
+    return {name: {"corruption": name, "severity": severity} for name in corruptions}
+
+
+def hits_of(evaluation: Path, model: str) -> dict[str, Bools]:
     """Return by shift whether a model answers each image of an evaluation rightly: [10 classes,
     photographs]."""
     import pyarrow.parquet as parquet
 
     table = parquet.read_table(evaluation / "predictions.parquet")
-    frame = (
-        table.select(["key", "label", "shift", f"right.{model}"])
-        .to_pandas()
-        .sort_values(["label", "key"])
-    )
+    right = f"right.{model}"
+    frame = table.select(["key", "label", "shift", right]).to_pandas()
     return {
-        str(shift): rows[f"right.{model}"].to_numpy(bool).reshape(len(CLASSES), -1)
-        for shift, rows in frame.groupby("shift")
+        str(shift): rows[right].to_numpy(bool).reshape(len(CLASSES), -1)
+        for shift, rows in frame.sort_values(["label", "key"]).groupby("shift")
     }
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from counterfoil.arrays import Bools, Floats
 from counterfoil.evaluation import evaluate
 from counterfoil.report.severity import ACCURACY, COMPLETE, DROP, FAILED, MEDIAN, TEN_POINTS, at
 from counterfoil.stats import Estimate
@@ -29,7 +30,6 @@ AXES = ("raw", "CLIP", "oracle")
 # moves by less.
 STILL = 0.02
 FAR = 1e9  # a level that is not reached, as JSON takes it
-Floats = NDArray[np.float64]
 
 
 def monotone(seen: Seen, still: float = STILL) -> Floats:
@@ -260,7 +260,7 @@ def survivors(seen: Seen, rejected: float) -> dict[str, float]:
     }
 
 
-def _drop(seen: Seen, mask: NDArray[np.bool_]) -> float:
+def _drop(seen: Seen, mask: Bools) -> float:
     count = mask.sum(axis=3)[..., None]
     accuracy = (seen.right & mask[..., None]).sum(axis=3) / np.where(count == 0, np.nan, count)
     return float(np.nanmean(accuracy[:, :1] - accuracy[:, 1:]))

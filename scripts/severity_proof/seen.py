@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from counterfoil.arrays import Bools, Floats, Floats32
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
 from counterfoil.lab.world import render_graded
@@ -71,13 +72,13 @@ class Seen:
     object_score, shift_score: CLIP's. said: the classifiers' labels.
     """
 
-    strengths: NDArray[np.float64]
-    present: NDArray[np.bool_]
-    sure: NDArray[np.float32]
+    strengths: Floats
+    present: Bools
+    sure: Floats32
     seen: NDArray[np.int8]
     colour: NDArray[np.int8]
-    object_score: NDArray[np.float32]
-    shift_score: NDArray[np.float32]
+    object_score: Floats32
+    shift_score: Floats32
     said: NDArray[np.int8]
 
     def save(self, path: Path) -> None:
@@ -89,7 +90,7 @@ class Seen:
             return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
     @property
-    def right(self) -> NDArray[np.bool_]:
+    def right(self) -> Bools:
         """(shift, side, class, unit, model)."""
         return self.said == np.arange(len(CLASSES))[None, None, :, None, None]
 
