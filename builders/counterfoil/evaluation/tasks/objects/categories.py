@@ -31,7 +31,7 @@ _COCO = (
     "cell phone, microwave, oven, toaster, sink, refrigerator, book, clock, vase, scissors, "
     "teddy bear, hair drier, toothbrush"
 )
-COCO_NAMES = tuple(_COCO.split(", "))
+COCO_NAMES: tuple[str, ...] = tuple(_COCO.split(", "))
 # The numbers from 1 to 90 that are no id of COCO.
 _GAPS = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 COCO_IDS = tuple(number for number in range(1, 91) if number not in _GAPS)

@@ -132,7 +132,9 @@ def test_each_number_is_that_of_a_plain_loop(evaluation: Evaluation) -> None:
 
 def test_numbers_that_are_not_comparable_say_so(evaluation: Evaluation) -> None:
     assert isinstance(evaluation.task, ClassesTask)
-    rows = [*corruption_error._mce(evaluation.task.answered)]
+    measure = corruption_error.MEASURES[corruption_error.MCE]
+    assert measure.rows is not None
+    rows = [*measure.rows(evaluation.task.answered)]
     assert {row.against for row in rows} == {SECOND}
     words = "not comparable with published mCE: not the 1,000 classes of ImageNet"
     assert all(row.note.startswith(words) for row in rows)
