@@ -201,7 +201,7 @@ def _group(
         above = entry.get("supercategory")
         if entry["name"] == name:
             above_first = above
-        if entry["name"] != above:
+        if isinstance(above, str) and entry["name"] != above:
             groups.add(above)
     has_no_group = above_first in (None, "", "none")
     numbered_from_0 = [*names] == [*range(len(names))]

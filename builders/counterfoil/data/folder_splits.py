@@ -224,7 +224,7 @@ def listed_splits(
         if len(fixed) > 1:
             # Where class folders are listed one by one, they have a folder in common.
             parents = {name[: name.rstrip("/").rfind("/") + 1] for name in fixed}
-        start = next(iter(parents))
+        start = min(parents)
         if len(parents) == 1:
             start += root_of([image[len(start) :] for image in images])
         depth = start.count("/") + 1
