@@ -7,7 +7,7 @@ import os
 
 
 def new_parser(about: str | None) -> argparse.ArgumentParser:
-    """Return a parser, in whose help the script's docstring stands as it is."""
+    """Return a parser whose help has the script's docstring, line for line."""
     form = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(description=about, formatter_class=form)
 
