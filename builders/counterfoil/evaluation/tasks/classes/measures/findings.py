@@ -132,7 +132,8 @@ class _Measuring:
         judges = judges_among(scored, shift.judges, mined.pins)
         seen = every
         if not unpicked.accepted.all():
-            seen = [index for index in every if models[index].name in self.stored]
+            stored = self.stored if mined.complete else {}
+            seen = [index for index in every if models[index].name in stored]
         facts_of: dict[int, FindingModel] = {}
         if seen:
             side = self._screened(unpicked).of_models(seen)
@@ -278,7 +279,7 @@ class _Measuring:
                 row = self.rows[key]
                 present[index] = answers.readable[row]
                 correct[index] = answers.correct[row]
-            else:
+            elif self.stored and key in self.more:
                 row = self.more[key]
                 present[index] = True
                 for column, name in enumerate(models):
