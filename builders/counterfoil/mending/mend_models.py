@@ -609,14 +609,13 @@ def mend(options: MendOptions) -> MendResult:
         names = tuple(dict.fromkeys(called))
         owned = {}
         for name, written in (options.own or {}).items():
-            model = PYTHON + name  # a module that was handed over
-            if model not in names:
-                model = name
-            if model not in names:
-                raise UserError(
-                    f"--own {name}: it is not a model to mend{did_you_mean(name, names)}"
-                )
-            owned[model] = written
+            of_python = PYTHON + name
+            owned[of_python if of_python in names else name] = written
+        strange = [name for name in owned if name not in names]
+        if strange:
+            raise UserError(
+                f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}"
+            )
         using = options.using
         given = given_variants([using] if isinstance(using, str) else list(using))
         given_by_model = {}

@@ -74,16 +74,15 @@ class Network:
                 "Name fewer training images (--per-class) and smaller splits, or refit the head:"
                 " --fit lbfgs",
             )
-        if is_callable:
-            parts = [part for part in module.modules() if hasattr(part, "reset_parameters")]
-            drawn = {id(weight) for part in parts for weight in part.parameters(recurse=False)}
-            kept = [key for key, weight in module.named_parameters() if id(weight) not in drawn]
-            if kept:
-                raise UserError(
-                    f"model {classifier.name!r}: --fit network begins at new weights, and the"
-                    f" module of its parameter {kept[0]} has no reset_parameters()",
-                    "Give that module one, name a timm model, or refit the head: --fit lbfgs",
-                )
+        parts = [part for part in module.modules() if hasattr(part, "reset_parameters")]
+        drawn = {id(weight) for part in parts for weight in part.parameters(recurse=False)}
+        kept = [key for key, weight in module.named_parameters() if id(weight) not in drawn]
+        if is_callable and kept:
+            raise UserError(
+                f"model {classifier.name!r}: --fit network begins at new weights, and the module of"
+                f" its parameter {kept[0]} has no reset_parameters()",
+                "Give that module one, name a timm model, or refit the head: --fit lbfgs",
+            )
         # a person's module stays as it is
         return cls(classifier, copy.deepcopy(module).eval(), shape, device)
 
@@ -221,15 +220,13 @@ def _changed(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     """Return images (n, channels, height, width) shifted by up to an eighth, about half of them
     mirrored.
 
-    The change of an image does not depend on images after it: the training rows of a batch, which
-    come first, are changed alike for every variant.
+    The first ones are changed alike whatever comes after them.
     """
     import torch
 
     n, channels, height, width = images.shape
     most = width // 8
     padded = torch.nn.functional.pad(images, (most,) * 4, mode="replicate")
-    # Three numbers an image, each as a column (n, 1).
     down, right, mirrored = rng.integers((2 * most + 1, 2 * most + 1, 2), size=(n, 3)).T[:, :, None]
     across = np.arange(width)
     rows = down + np.arange(height)

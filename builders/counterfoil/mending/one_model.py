@@ -457,21 +457,20 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
     for variant in track(variants, f"{classifier.name}: fitting heads"):
         # λ is chosen by the contexts of the variant's images; for a control, by those of its
         # variant; without images, by all contexts.
-        controlled = next((other for other in variants if other.name == variant.of), variant)
-        debug = controlled.debug
+        beside = next((other for other in variants if other.name == variant.of), variant).debug
+        shown = prepared.contexts if beside is None else beside.contexts
+        captions = {(context.label, context.caption) for context in shown}
+        context_indices = [
+            index
+            for index, context in enumerate(prepared.contexts)
+            if (context.label, context.caption) in captions
+        ]
         judged_by = CONFIRM
-        context_indices = list(range(len(prepared.contexts)))
-        if debug is not None:
-            captions = {(context.label, context.caption) for context in debug.contexts}
-            context_indices = [
-                index
-                for index, context in enumerate(prepared.contexts)
-                if (context.label, context.caption) in captions
-            ]
-            if confirm_chose(debug.mined, audited):
-                judged_by = TEST
+        if beside is not None and confirm_chose(beside.mined, audited):
+            judged_by = TEST
         learned, lesson = _taught(variant, prepared, seen, fitting)
-        fitted.append(fitting.fit(learned, lesson, context_indices, judged_by))
+        fitted_variant = fitting.fit(learned, lesson, context_indices, judged_by)
+        fitted.append(fitted_variant)
     results = []
     for fitted_variant in fitted:
         result = fitted_variant.result
@@ -664,20 +663,19 @@ def _judged(
             equal[other.variant.what or ""] = other
     controls = compared_controls(fitted_variant, {RETRAINED: retrained} | equal, fitting.grid)
     comparisons = compared_with(fitted_variant.chosen, controls, evaluation, result.judged_by)
+    outcome, verdict = judge_variant(
+        comparisons,
+        result,
+        has_test=evaluation.test is not None,
+        missing=missing_controls(variant, equal),
+        classes=classes,
+    )
     if result.lam == 0:
         outcome = "learned nothing"
         helped = "raised the accuracy"
         if fitted_variant.contexts:
             helped = "helped the worst context"
         verdict = LEARNED_NOTHING.format(helped=helped)
-    else:
-        outcome, verdict = judge_variant(
-            comparisons,
-            result,
-            has_test=evaluation.test is not None,
-            missing=missing_controls(variant, equal),
-            classes=classes,
-        )
     if result.lam is not None and not result.within_bound:
         discover = evaluation.discover
         lost = evaluation.before[discover].mean() - retrained.chosen[discover].mean()
@@ -767,8 +765,10 @@ def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult
     names = [result.name for result in results]
     if wanted in names:
         return wanted
-    # A dataset without a group names the variant of its default group.
-    return next((name for name in names if name.startswith(f"{wanted}:")), None)
+    for name in names:
+        if name.startswith(f"{wanted}:"):
+            return name
+    return None
 
 
 def best_variant(fitted: Sequence[FittedVariant], evaluation: HeadEvaluation) -> str | None:

@@ -532,19 +532,10 @@ def prepare_inputs(
     raise_together(problems)
     variants = (*images, *others)
     contexts: dict[tuple[int, str], Context] = {}
-    learned: list[LabelledImages | None] = [source.train]
     for variant in itertools.chain(variants, *own_variants.values()):
-        debug = variant.debug
-        if debug is None:
-            continue
-        learned += [debug.images, debug.edited]
-        if variant.role == "mended":
-            for context in debug.contexts:
+        if variant.role == "mended" and variant.debug is not None:
+            for context in variant.debug.contexts:
                 contexts.setdefault((context.label, context.caption), context)
-    pixels: dict[str, tuple[str | None, ...]] = {}
-    for labelled in (*learned, *audited, source.test):
-        if labelled is not None and labelled.content not in pixels:
-            pixels[labelled.content] = pixels_of(labelled)
     prepared = Prepared(
         source=source,
         settings=settings,
@@ -553,9 +544,17 @@ def prepare_inputs(
         own=own_variants,
         groups=groups,
         contexts=tuple(contexts.values()),
-        pixels=pixels,
+        pixels={},
         audited=audited,
     )
+    every = [source.train]
+    for _, debug in prepared.drawn():
+        every += [debug.images, debug.edited]
+    pixels: dict[str, tuple[str | None, ...]] = {}
+    for labelled in (*every, *audited, source.test):
+        if labelled is not None and labelled.content not in pixels:
+            pixels[labelled.content] = pixels_of(labelled)
+    prepared = replace(prepared, pixels=pixels)
     _refuse_overlaps(prepared)
     return prepared
 
@@ -585,7 +584,8 @@ def _refuse_overlaps(prepared: Prepared) -> None:
                 rows, of=part.name, seeds=build.seeds, edited=build.edited, edited_of=dataset
             )
         judged.append(rows)
+    test = source.test
     tested = []
-    if source.test is not None:
-        tested.append(known(source.test, f"the test ({source.test.name})"))
+    if test is not None:
+        tested.append(known(test, f"the test ({test.name})"))
     refuse_shared(learned, judged, tested)

@@ -102,7 +102,9 @@ class AnsweredRows:
         original = np.logical_not(self.copies)
         wrong = np.flatnonzero(self.failed & of_other & original)
         sure = self.confidence
-        if not len(wrong) or np.isnan(sure).any() or np.ptp(sure) == 0:
+        if not len(wrong) or np.isnan(sure).any():
+            return wrong[:0]
+        if np.ptp(sure) == 0:
             return wrong[:0]
         known = ~np.isnan(self.label_confidence).any(axis=1)
         ranked = rankdata(self.label_confidence[known], axis=1)
@@ -144,14 +146,12 @@ def answers_shown(
         of_others = (taken >= 0) & (taken != label)
         for answer in np.unique(taken[of_others]).tolist():
             is_pair = taken == answer
-            mistaken = int(is_pair.sum())
-            if mistaken >= FEWEST_TAKEN:
+            count = int(is_pair.sum())
+            if count >= FEWEST_TAKEN:
                 share, interval = _share(is_pair, units)
                 other = classes[answer]
-                pair = TakenFor(
-                    cls.id, cls.name, other.id, other.name, mistaken, size, share, interval
-                )
-                pairs.append(pair)
+                names = (cls.id, cls.name, other.id, other.name)
+                pairs.append(TakenFor(*names, count, size, share, interval))
     by_class.sort(key=lambda answered: (-answered.rate, answered.id))
     pairs.sort(key=lambda pair: (-pair.share, pair.id, pair.other_id))
     look = rows.to_look_at()

@@ -122,8 +122,7 @@ def minimum_detectable_difference(
     """
     on_rows = [carried.rows for carried in tested if carried.rows is not None]
     drawn = [carried.rendered for carried in tested if carried.rendered is not None]
-    assumed = () if tested else halves
-    for half in assumed:
+    for half in halves if not tested else ():
         for label in np.unique(half.labels).tolist():
             rows = half.of_classes([label])
             failed = half.failed[rows]

@@ -361,6 +361,8 @@ def open_training(
         raise UserError(f"{' and '.join(options)}: no pool is named", "Name one: --pool ./photos")
     if pool_rows is None:
         pool_rows = ROWS
+    elif pool_rows < 1:
+        raise UserError(f"--pool-rows: found {pool_rows}, expected at least 1")
     opened = None
     if pool is not None:
         opened = open_pool(pool, pool_labels, run.recipe, run.mine, source)
@@ -396,23 +398,22 @@ def open_pool(
     splits = opened.splits
     in_source = pool in splits
     if in_source:
+        columns = (source.image_column, source.label_column, source.unit_column)
         reference = NamedDataset(
             source.dataset,
             pool,
             source.revision,
             source.config,
-            source.image_column,
-            source.label_column,
-            source.unit_column,
+            *columns,
             exif=source.exif,
         )
     else:
         reference = NamedDataset.parse(pool)
-    same_revision = (reference.dataset, reference.revision) == (source.dataset, source.revision)
-    images, rows = every_row(reference, opened.pin if same_revision else None)
+    same = (reference.dataset, reference.revision) == (source.dataset, source.revision)
+    images, rows = every_row(reference, opened.pin if same else None)
     reference = replace(reference, split=rows.split)
-    same_config = (reference.dataset, reference.config) == (source.dataset, source.config)
-    if same_config and reference.split in mine.on:
+    same = (reference.dataset, reference.config) == (source.dataset, source.config)
+    if same and reference.split in mine.on:
         left = [name for name in splits if name not in mine.on]
         raise UserError(
             f"the pool {pool} is what the target is audited on; rows that found or tested a failure"
