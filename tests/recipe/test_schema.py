@@ -4,6 +4,7 @@ says."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -337,10 +338,27 @@ def test_what_is_no_such_thing_is_refused(change: str, message: str) -> None:
         load_recipe("wardrobe-mini", [change])
 
 
-def test_a_secret_in_an_address_is_not_shown() -> None:
-    text = load_recipe("wardrobe-mini", TOLD).portable_yaml.replace(
-        "//example", "//jane:hf_secret@example"
-    )
-    with pytest.raises(UserError, match="with a name or a password in it") as refused:
-        load_recipe_text(text)
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://jane:hf_secret@example.org",
+        "https://jane:hf_secret@example.org/a//b",
+        "https://jane:hf_secret@example.org:99999/",
+        "https://jane:hf_secret@exämple.org/",
+        "https://jane:hf_secret@example.org/" + "a" * 3000,
+        "https://jane:hf_secret/1@example.org",
+        "jane:hf_secret@example.org",
+    ],
+)
+def test_a_secret_in_an_address_is_not_shown(address: str) -> None:
+    text = load_recipe("wardrobe-mini", TOLD).portable_yaml
+    changed = re.sub(r"url: \S+", lambda _: f"url: {json.dumps(address)}", text)
+    assert json.dumps(address) in changed
+    with pytest.raises(UserError, match=r"publish\.url: found an (unclear )?address") as refused:
+        load_recipe_text(changed)
     assert "hf_secret" not in str(refused.value)
+
+
+def test_a_path_may_have_an_at_sign() -> None:
+    recipe = load_recipe("wardrobe-mini", ["publish.url=https://example.org/@jane"])
+    assert recipe.publish.url == "https://example.org/@jane"

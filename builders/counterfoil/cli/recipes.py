@@ -358,11 +358,13 @@ def _print_tables(
         )
         totals.add_row("", _duration(budget.seconds), per_hypothesis)
         if budget.finding_images:
-            most = f"{budget.finding_images * budget.hypotheses:,} if every hypothesis is confirmed"
+            of_all = (
+                f"{budget.finding_images * budget.hypotheses:,} if every hypothesis is confirmed"
+            )
             totals.add_row(
                 "to estimate",
                 f"{budget.finding_images:,}",
-                f"more images at most for each confirmed one, to estimate its error rates; {most}",
+                f"more images at most for each confirmed one, to estimate its error rates; {of_all}",
             )
             totals.add_row("", _duration(budget.finding_seconds), "per finding")
 

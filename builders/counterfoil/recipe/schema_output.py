@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -239,19 +240,19 @@ def _line_problem(text: str, expected: str) -> str | None:
 
 def _address_problem(address: str) -> str | None:
     """Return a problem with a public address, or None; a name or password in it is not shown."""
-    parts = None
-    sound = False
-    if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address):
-        try:
-            parts = urlsplit(address)
-            sound = bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            parts = None
-    if parts is not None and (parts.username is not None or parts.password is not None):
+    _, _, after_scheme = address.partition("//")
+    host, *_ = re.split(r"[/?#]", after_scheme)
+    if "@" in host:
         return "found an address with a name or a password in it, expected the plain one"
+    if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address):
+        with suppress(ValueError):
+            parts = urlsplit(address)
+            if parts.hostname and parts.port != 0:
+                return None
+    # What stands before an @ may be a password wherever it is.
+    found = "an unclear address with @" if "@" in address else repr(address[:80])
     form = f"http or https, ASCII, at most {LONGEST_ADDRESS} characters"
-    expected = f"an address such as https://example.org/cranes ({form})"
-    return None if sound else f"found {address[:80]!r}, expected {expected}"
+    return f"found {found}, expected an address such as https://example.org/cranes ({form})"
 
 
 def _repository_problem(name: str) -> str | None:
