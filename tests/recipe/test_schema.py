@@ -354,7 +354,7 @@ def test_a_secret_in_an_address_is_not_shown(address: str) -> None:
     text = load_recipe("wardrobe-mini", TOLD).portable_yaml
     changed = re.sub(r"url: \S+", lambda _: f"url: {json.dumps(address)}", text)
     assert json.dumps(address) in changed
-    with pytest.raises(UserError, match="found an (unclear )?address") as refused:
+    with pytest.raises(UserError, match=r"found an (unclear )?address") as refused:
         load_recipe_text(changed)
     assert "hf_secret" not in str(refused.value)
 

@@ -3,6 +3,7 @@ loses more."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -156,7 +157,8 @@ def largest_drop_first(
     column = columns.index(title)
 
     def lost(row: TableRow) -> float:
-        return float(row.cells[column].sort or -1.0)
+        drop = row.cells[column].sort
+        return -math.inf if drop == "" else float(drop)
 
     rows.sort(key=lost, reverse=True)
 

@@ -468,7 +468,7 @@ def _scales(
     for name in given:
         if name not in names:
             problems.append(message("unlisted-model", _SCORES_ARE, name, names))
-    for scale in {*given.values()} - {*SCALES}:
+    for scale in sorted({*given.values()} - {*SCALES}, key=str):
         problems.append(message("invalid-option", _SCORES_ARE, str(scale)[:60], known))
     for name in given:
         if name in without_scores and isinstance(requested, Mapping):
