@@ -276,7 +276,8 @@ def _spaced_csv(
     reader = csv.reader(text, delimiter=form.delimiter, skipinitialspace=True)
     next(reader)
     index = {name: number for number, name in enumerate(form.columns)}
-    while rows := [row for row in islice(reader, _rows_a_batch(len(form.columns))) if row]:
+    filled = filter(None, reader)  # blank lines are no rows
+    while rows := [*islice(filled, _rows_a_batch(len(form.columns)))]:
         for row in rows:
             if len(row) != len(form.columns):
                 raise ValueError(

@@ -207,6 +207,10 @@ WRITTEN: dict[str, bytes] = {
     "tabs": PLAIN.replace(",", "\t").encode(),
     "carriage returns": PLAIN.replace("\n", "\r\n").encode(),
     "spaces and quotes": b'key, "t-shirt", "ankle boot"\na, "0.25", 7\nb, 1.5, 0.5\n',
+    "many blank lines": b"key, t-shirt, ankle boot\na, 0.25, 7\n"
+    + b"\n" * 20_000
+    + b"b, 1.5, 0.5\n",
+    "many blank lines without spaces": PLAIN.replace("\nb", "\n" * 20_000 + "b").encode(),
     "capitals": PLAIN.replace("key", "Key").encode(),
     "index of pandas": b"Unnamed: 0,key,t-shirt,ankle boot\n0,a,0.25,7\n1,b,1.5,0.5\n",
     "empty columns": b"key,t-shirt,ankle boot,,\na,0.25,7,,\nb,1.5,0.5,,\n",
