@@ -205,10 +205,11 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
         return making.part(part)
     except UserError:
         lock = read_lock(out)
-        if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
+        has_other_inputs = lock is not None and lock.hashes.get("inputs") != inputs.hash
+        if begun or not has_other_inputs:
             raise
-    # Another part has begun the directory. On another CPU a percentile can differ in the last
-    # digit, so use the percentiles of the lock.
+    # Another part has begun the directory in the meantime. On another CPU a percentile can differ
+    # in the last digit, so use the percentiles of the lock.
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
     making = replace(making, recipe=inputs.settled(recipe), inputs=inputs)
     return making.part(part)
@@ -371,8 +372,8 @@ class DatasetBuild:
         lost = []
         earlier = 0
         if len(pending) < store.n_shards:
-            shards = store.plan.shards_without(frozenset(), store.part)
-            earlier = sum(shard.candidates for shard in shards) - images
+            all_shards = store.plan.shards_without(frozenset(), store.part)
+            earlier = sum(shard.candidates for shard in all_shards) - images
         at_start = BuildProgress(
             0,
             len(pending),

@@ -54,9 +54,9 @@ from counterfoil.progress import disable_progress_bars
 # wake the process.
 _WAKES = 0.5  # seconds
 # If the server has just been killed, ask for a process so many times, with a pause between two
-# tries. seconds
+# tries.
 _TRIES = 20
-_PAUSE = 0.05
+_PAUSE = 0.05  # seconds
 # Libraries set environment variables with these prefixes when they are imported, and pytest sets
 # some for each test. So a change of such a variable does not mean that a user changed the
 # environment.
@@ -151,9 +151,10 @@ def worker_context(device: str) -> BaseContext:
     """Choose how the next worker on a device starts: by fork server or spawned. Wait for a server
     that is importing."""
     usable = bool(_servers) and not holds_context(device) and _servers[0].begun_in == _state()
-    return multiprocessing.get_context(
-        "forkserver" if usable and _servers[0].is_there() else "spawn"
-    )
+    # `is_there` waits.
+    if usable and _servers[0].is_there():
+        return multiprocessing.get_context("forkserver")
+    return multiprocessing.get_context("spawn")
 
 
 def start(process: BaseProcess) -> None:
@@ -189,7 +190,8 @@ def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
     """Let processes that start inside the block run one thread. Yield the environment that workers
     must have."""
     changes = {"OMP_NUM_THREADS": "1"}
-    given = {**os.environ, **changes}
+    # The changes below are for the fork server's start alone.
+    of_workers = {**os.environ, **changes}
     if context.get_start_method() == "forkserver":
         changes["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
         # otherwise libraries that look for a GPU would initialise CUDA
@@ -197,7 +199,7 @@ def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
         # otherwise importing pyarrow starts a thread
         changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     with changed_environment(changes):
-        yield given
+        yield of_workers
 
 
 @contextlib.contextmanager
@@ -222,10 +224,12 @@ def deaf_to_interrupts() -> Iterator[None]:
         yield
         return
     caught: list[int] = []
-    main = threading.current_thread() is threading.main_thread()
-    handler = (
-        signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if main else None
-    )
+    handler = None
+    # Only the main thread may set handlers.
+    if threading.current_thread() is threading.main_thread():
+        handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number))
+        if handler is None:  # it was not set from Python, which cannot set it again
+            handler = signal.default_int_handler
     try:
         # Start the resource tracker now. Otherwise it starts with the first worker, and its start
         # unblocks Ctrl-C.
@@ -236,8 +240,8 @@ def deaf_to_interrupts() -> Iterator[None]:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     finally:
-        if main:
-            signal.signal(signal.SIGINT, signal.default_int_handler if handler is None else handler)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
         if caught:
             signal.raise_signal(signal.SIGINT)
 
@@ -402,9 +406,10 @@ def _tell_failure(pipe: Connection, error: Exception, *, was_ready: bool) -> Non
     if (reason := memory_error(error)) is not None:
         _tell(pipe, NoMemory(reason))
     elif (reason := device_error(error)) is not None:
-        _tell(
-            pipe, Ended(f"lost its device ({reason})", None) if was_ready else DeviceFailed(reason)
-        )
+        if was_ready:
+            _tell(pipe, Ended(f"lost its device ({reason})", None))
+        else:
+            _tell(pipe, DeviceFailed(reason))
         os._exit(1)  # a normal exit would wait for the device, or fail on it again
     else:
         error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)))

@@ -93,6 +93,7 @@ def shifts_layer(
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     specs = below.prompts.shifts
     classes: set[str] = set()
+    # None removes a shift of the recipe below when the layer is merged over it.
     all_shifts: dict[str, Any] = dict.fromkeys(specs)
     for name, shift in shifts.items():
         classes.update(shift["classes"])
@@ -117,7 +118,7 @@ def replacement(old: Any, new: Any) -> Any:
     """Return a mapping that leaves nothing of the mapping `old` when it is merged over it."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return new
-    merged = dict.fromkeys(old)
+    merged = dict.fromkeys(old)  # None removes a key
     for key, value in new.items():
         merged[key] = replacement(old.get(key), value)
     return merged
@@ -215,7 +216,7 @@ def mined_shifts(
                 shift["style"] = True
             hard[finding.name] = shift
         stem = finding.name.removesuffix(f"_{finding.role}")
-        single = ids[0] if len(ids) == 1 else ""
+        single = ids[0] if len(ids) == 1 else ""  # no class has the id ""
         if single in decoded and recipe.generator.get("adapter") is not None:
             # Drawn from the direction itself, without a word (Jain 2023, A.7).
             hard[f"{stem}_{DECODED}"] = {
@@ -264,6 +265,7 @@ def drawing_prompt(
     same = [other for other in outcome.hypotheses if other.labels == labels]
     drawn = {other.caption for other in same if other.role == "hard"}
     for hard in outcome.notes[labels[0]].hard:
+        # A negative score is on the side of the failures.
         if hard.score < 0 and hard.caption not in drawn:
             return prompt_of(hard.caption, classes)
     return None

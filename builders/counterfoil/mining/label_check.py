@@ -88,6 +88,7 @@ class SeenLabels:
         for, -1 for none."""
         failing = len(rows)
         of_class = taken_for >= 0
+        # -1 reads the last class here, and `of_class` leaves such rows out.
         known = self.known[self.labels[rows]] & self.known[taken_for]
         usable = of_class & known
         rows = rows[usable]
@@ -104,14 +105,15 @@ class SeenLabels:
         labels = self.labels[rows]
         pairs = zip(labels.tolist(), others.tolist(), strict=True)
         by_pair = []
-        right = 0.0
+        # Of right rows of the same classes, how many would look mislabelled.
+        of_right_rows = 0.0
         for label, other in sorted(set(pairs)):
             of_pair = rows[(labels == label) & (others == other)]
             by_pair.append(self._between(of_pair, label, other))
             right_rows = self._some_right(label)
             of_right = self._between(right_rows, label, other)
-            right += len(of_pair) * of_right.share
-        right /= count
+            of_right_rows += len(of_pair) * of_right.share
+        right = of_right_rows / count
         columns = []
         for field in fields(CheckedRows):
             parts = [getattr(checked, field.name) for checked in by_pair]
@@ -187,7 +189,7 @@ class SeenLabels:
             cosines = self.features[batch] @ right_features
             cosines = cosines.astype(np.float64)
             same_unit = self.units[batch][:, None] == right_units
-            # NaN comes last.
+            # Sorted by the negative cosine, the nearest come first and NaN last.
             cosines[same_unit] = np.nan
             partitioned = np.partition(-cosines, most - 1, axis=1)
             nearest = -np.sort(partitioned[:, :most], axis=1)
@@ -216,7 +218,7 @@ def check_labels(
     texts = own_captions(recipe)
     embedded = clip.embed_texts(list(texts.values()))
     encoded = np.asarray(embedded, dtype=np.float32)
-    # NaN for a class without words for a caption.
+    # `texts` has the order of the classes. NaN for a class without words for a caption.
     shape = (len(classes), encoded.shape[1])
     captions = np.full(shape, np.nan, dtype=np.float32)
     with_caption = [cls.label for cls in classes if cls.id in texts]
@@ -242,7 +244,7 @@ def check_labels(
         answers = class_of_output(audited.target.class_map)[outputs]
         of_question = np.isin(answers, audited.classes)
         fits = of_question & (answers != labels[rows][:, None])
-        first_place = fits.argmax(axis=1)
+        first_place = fits.argmax(axis=1)  # the first that is true
         first = answers[np.arange(len(rows)), first_place]
         is_taken = fits.any(axis=1)
         taken_for = np.where(is_taken, first, -1)

@@ -183,8 +183,10 @@ def _memory_limit() -> str:
 
 
 def _is_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
     if not isinstance(error, RuntimeError | ImportError | OSError):
-        return isinstance(error, MemoryError)
+        return False
     # not imported here: if torch is not loaded, it raised no error
     torch = sys.modules.get("torch")
     of_a_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
@@ -197,7 +199,9 @@ def error_causes(error: BaseException) -> Iterator[BaseException]:
         if cause is None:
             return
         yield cause
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+        # As Python prints them: the cause, or else the error that was being handled.
+        context = None if cause.__suppress_context__ else cause.__context__
+        cause = cause.__cause__ or context
 
 
 # torch raises RuntimeError for errors of CUDA and its libraries. After most such errors, the

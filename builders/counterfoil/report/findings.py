@@ -99,8 +99,8 @@ class MinedShiftResult(Strict):
     judges: tuple[str, ...]
     """The classifiers whose rule then selected."""
     quota: Count | None
-    """How many kept images end the drawing of a cell: it then ends with a failure, and rates are
-    too high by about one part in so many."""
+    """How many kept images end the drawing of a cell. The last one is then a failure, so rates are
+    too high by about one part in `quota`."""
     models: tuple[FindingModel, ...]
     near_chance: tuple[str, ...] = ()
     """Names of its classes near chance on the base, in no rate."""
@@ -116,8 +116,11 @@ class MinedShiftResult(Strict):
 
 def by_difference(results: Results, *, failing: bool = False) -> list[MinedShiftResult]:
     """Return the largest difference first, averaged over models; failing: without shifts built for
-    comparison."""
-    failures = [finding for finding in results.findings if failing and finding.role not in BESIDE]
+    comparison, if there are others."""
+    findings: Sequence[MinedShiftResult] = results.findings
+    if failing:
+        failures = [finding for finding in findings if finding.role not in BESIDE]
+        findings = failures or findings
     near = results.near_chance_models
 
     def rank(finding: MinedShiftResult) -> float:
@@ -131,7 +134,7 @@ def by_difference(results: Results, *, failing: bool = False) -> list[MinedShift
         values = sound or every
         return -sum(values) / len(values) if values else math.inf
 
-    return sorted(failures or results.findings, key=rank)
+    return sorted(findings, key=rank)
 
 
 def failure_rates_table(results: Results, most_models: int) -> Table:

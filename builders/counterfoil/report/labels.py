@@ -262,9 +262,9 @@ def _judge_text(checks: LabelChecks) -> str | None:
         if labels.label_error is not None:
             shares[shift] = labels.label_error
     estimated = len(shares) > 0
-    what = "estimated label error"
-    none = "estimate"
     if estimated:
+        what = "estimated label error"
+        none = "estimate"
         on = f"corrected on {checks.validated_on:,} validation images"
     else:
         shares = {shift: labels.disagreement for shift, labels in judged.items()}
@@ -336,8 +336,10 @@ def lost_to_labels(checks: LabelChecks | None, shift: str, accuracy: float) -> f
     wrong = wrong_labels(checks, shift)
     if wrong is None:
         return 0.0
-    of_right_labels = accuracy / max(1 - wrong.value, 0.001)
-    return min(1.0, of_right_labels) - accuracy
+    # Every right answer is to an image with a right label.
+    right_labels = max(1 - wrong.value, 0.001)
+    of_right_labels = min(1.0, accuracy / right_labels)
+    return of_right_labels - accuracy
 
 
 def label_note(checks: LabelChecks | None, shift: str) -> str:

@@ -257,9 +257,11 @@ def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], No
     labels = f"{config.name}-labels"
     rows = f"{config.name}-rows"
     sets = [_file_set(archives, config, "application/x-tar")]
-    members = {labels: ("*.cls", "text/plain"), rows: ("*.json", "application/json")}
+    members = {}
     if config.what != "candidates":
-        members = {images: (f"*.{suffix}", _IMAGE_FORMATS[suffix]), **members}
+        members[images] = f"*.{suffix}", _IMAGE_FORMATS[suffix]
+    members[labels] = "*.cls", "text/plain"
+    members[rows] = "*.json", "application/json"
     for id, (pattern, format) in members.items():
         member = _node(
             "FileSet",
@@ -273,8 +275,9 @@ def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], No
     for name, column in described_columns(config.what, recipe).items():
         files = rows
         extract = {"jsonPath": f"$.{name}"}
-        if column.type in ("Image", "ClassLabel"):
-            files = images if column.type == "Image" else labels
+        whole_files = {"Image": images, "ClassLabel": labels}
+        if column.type in whole_files:
+            files = whole_files[column.type]
             extract = {"fileProperty": "content"}
         source: Node = {"fileSet": {"@id": files}, "extract": extract}
         field = _field(config, name, column, source, recipe.task.names(recipe.source))

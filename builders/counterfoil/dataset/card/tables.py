@@ -76,8 +76,9 @@ def yield_rows(
     groups = defaultdict[str, list[Shift]](list)
     for shift in shifts:
         groups[shift.group].append(shift)
-    rows = [_yield_row(recipe, *group, counts, tally) for group in groups.items()]
-    return tuple(rows)
+    return tuple(
+        _yield_row(recipe, name, of_group, counts, tally) for name, of_group in groups.items()
+    )
 
 
 def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
@@ -110,7 +111,8 @@ def _yield_row(
             if tally.count(shift.name, label) < least:
                 thin.append(names[label])
     passed: float | None = 0.0
-    if set(open_shifts(recipe)).issuperset(shift.name for shift in shifts):
+    unscreened = open_shifts(recipe)
+    if all(shift.name in unscreened for shift in shifts):
         passed = None
     elif candidates:
         # What passed after a cell had all it needed counts for the yield.

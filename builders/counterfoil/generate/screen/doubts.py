@@ -46,10 +46,11 @@ class DoubtedClass:
     class_id: str
     name: str
     near_chance: bool = False
-    """Whether this may be little better than guessing."""
+    """Whether `right` of `n` may be little better than guessing."""
     n: int | None = None
     right: int | None = None
     margin: float | None = None
+    """As in `KnownClass`."""
     taken_for: str | None = None
     """As in `KnownClass`, but with the name of the class."""
     least_threshold: float | None = None
@@ -216,12 +217,12 @@ def doubts_of(
             cls = DoubtedClass(
                 class_id,
                 name,
-                near,
-                answers.n,
-                answers.right,
-                margin,
-                taken_for,
-                threshold,
+                near_chance=near,
+                n=answers.n,
+                right=answers.right,
+                margin=margin,
+                taken_for=taken_for,
+                least_threshold=threshold,
             )
             doubted.append(cls)
     near = known is not None and known.is_near_chance(known.right, known.n)

@@ -52,6 +52,7 @@ class LinearHead:
         return {"weight": self.weight, "bias": self.bias}
 
     def holding(self, tensors: Mapping[str, Floats32]) -> LinearHead:
+        """Return a head with these tensors, as `tensors` of a head gives them."""
         return LinearHead(tensors["weight"], tensors["bias"])
 
     def logits(self, features: AnyFloats) -> Floats32:
@@ -164,6 +165,7 @@ def write_with_head(
             if not same_input or loaded.label_names != classifier.label_names:
                 raise failure("unmendable-model.prepared", where)
             refuse_other_logits(classifier.name, head, *_probed(loaded, "cpu"))
+            # If a kill comes between the two, the same command makes the model again.
             if folder.exists():
                 folder.rename(beside / _BEFORE)
             made.rename(folder)
@@ -177,6 +179,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     """Make a hidden folder beside a model's folder while it is written; remove such folders of
     killed runs."""
     beside = folder.with_name(f".{folder.name}.writing")
+    # A killed run leaves the new folder, the one before, or both.
     left = sorted(beside.iterdir()) if beside.is_dir() else []
     if beside.is_symlink() or any(path.name not in (folder.name, _BEFORE) for path in left):
         raise refusal("mended-folder.beside", beside)
@@ -275,6 +278,7 @@ def _write_files(
     import torch
     from safetensors.torch import save
 
+    # `keep_vars` gives the parameters themselves, which are known by their identity.
     fitted = {id(layer.weight): head.weight, id(layer.bias): head.bias}
     tensors = {}
     for key, value in classifier.module.state_dict(keep_vars=True).items():

@@ -116,7 +116,7 @@ class GeneratorKind(Section):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.name = cls.model_fields["kind"].default if "kind" in cls.model_fields else ""
-        cls.key = vars(cls).get("key", cls.name)
+        cls.key = vars(cls).get("key", cls.name)  # a key is not inherited
         cls.edits = cls.draws and cls.alters_rows
         cls.from_noise = cls.draws and not cls.takes_rows
 
@@ -132,7 +132,8 @@ class GeneratorKind(Section):
     @model_serializer(mode="wrap")
     def _in_order(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values = dump(self)
-        return {key: values[key] for key in (*_IN_ORDER, *values) if key in values}
+        in_order = {key: values[key] for key in _IN_ORDER if key in values}
+        return in_order | values
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, or a default if this kind does not read the key."""
