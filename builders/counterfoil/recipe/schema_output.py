@@ -249,7 +249,7 @@ def _address_problem(address: str) -> str | None:
             parts = urlsplit(address)
             if parts.hostname and parts.port != 0:
                 return None
-    # What stands before an @ may be a password wherever it is.
+    # The text before an @ may be a password.
     found = "an unclear address with @" if "@" in address else repr(address[:80])
     form = f"http or https, ASCII, at most {LONGEST_ADDRESS} characters"
     return f"found {found}, expected an address such as https://example.org/cranes ({form})"

@@ -86,9 +86,8 @@ def shard_batches(
     if file is None:
         return
     path = directory / file.path
-    where = {"receipt": receipt.path, "directory": directory}
     if not path.is_file():
-        raise failure("damaged-shard.missing", path, **where)
+        raise failure("damaged-shard.missing", path, receipt=receipt.path, directory=directory)
     for batch in _batches(path, columns, what, form):
         _refuse_odd_values(path, batch)
         rows += batch.num_rows
@@ -97,7 +96,9 @@ def shard_batches(
         yield batch
     if rows != file.rows:
         count = "more" if rows > file.rows else str(rows)
-        raise failure("damaged-shard.rows", path, count, file.rows, **where)
+        raise failure(
+            "damaged-shard.rows", path, count, file.rows, receipt=receipt.path, directory=directory
+        )
 
 
 def read_file(
@@ -194,7 +195,6 @@ def planned_rows(
     row, or for a row that is not in the plan.
     """
     path = directory / (receipt.file(what) or receipt).path
-    where = {"receipt": receipt.path, "directory": directory}
     cells = {}
     for cell in shard.cells:
         class_id = plan.class_of(cell.label).id
@@ -207,8 +207,12 @@ def planned_rows(
         is_sample = planned_id is not None and planned_id == class_id and 0 <= index < candidates
         if not is_sample or key != sample_key(shift, class_id, index):
             shown = [f"{name} {str(row[name])[:_LONGEST]!r}" for name in IDENTITY]
-            raise failure("unplanned-shard.row", path, shown, **where)
+            raise failure(
+                "unplanned-shard.row", path, shown, receipt=receipt.path, directory=directory
+            )
         if key in seen:
-            raise failure("unplanned-shard.repeated", path, key, **where)
+            raise failure(
+                "unplanned-shard.repeated", path, key, receipt=receipt.path, directory=directory
+            )
         seen.add(key)
         yield row
