@@ -97,7 +97,12 @@ def shard_batches(
     if rows != file.rows:
         count = "more" if rows > file.rows else str(rows)
         raise failure(
-            "damaged-shard.rows", path, count, file.rows, receipt=receipt.path, directory=directory
+            "damaged-shard.rows",
+            path,
+            count,
+            file.rows,
+            receipt=receipt.path,
+            directory=directory,
         )
 
 
@@ -199,7 +204,7 @@ def planned_rows(
     for cell in shard.cells:
         class_id = plan.class_of(cell.label).id
         cells[cell.shift, cell.label] = (class_id, plan.indices_below(cell))
-    seen = set()
+    seen: set[str] = set()
     names = list(dict.fromkeys([*IDENTITY, *columns]))
     for row in read_shard(directory, receipt, names, what, form):
         key, shift, label, class_id, index = (row[name] for name in IDENTITY)
@@ -207,12 +212,18 @@ def planned_rows(
         is_sample = planned_id is not None and planned_id == class_id and 0 <= index < candidates
         if not is_sample or key != sample_key(shift, class_id, index):
             shown = [f"{name} {str(row[name])[:_LONGEST]!r}" for name in IDENTITY]
-            raise failure(
-                "unplanned-shard.row", path, shown, receipt=receipt.path, directory=directory
-            )
-        if key in seen:
-            raise failure(
-                "unplanned-shard.repeated", path, key, receipt=receipt.path, directory=directory
-            )
-        seen.add(key)
-        yield row
+            word = "row"
+        elif key in seen:
+            shown = key
+            word = "repeated"
+        else:
+            seen.add(key)
+            yield row
+            continue
+        raise failure(
+            f"unplanned-shard.{word}",
+            path,
+            shown,
+            receipt=receipt.path,
+            directory=directory,
+        )
