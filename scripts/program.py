@@ -1,4 +1,4 @@
-"""What scripts share as programs."""
+"""Make the command lines of scripts."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 import results_page
+from program import new_parser
 
 _SCRIPTS = Path(__file__).resolve().parent
 
@@ -65,9 +66,7 @@ def parser(
 ) -> argparse.ArgumentParser:
     """Return a parser with `--parts` and `--write`, and with `--settings` where a text says what
     that is."""
-    made = argparse.ArgumentParser(
-        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = new_parser(about)
     names = list(parts)
     made.add_argument(
         "--parts", nargs="+", choices=names, default=names, metavar="PART", help=", ".join(names)

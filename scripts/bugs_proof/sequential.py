@@ -28,7 +28,7 @@ from counterfoil.arrays import Bools, Ints
 from counterfoil.paired_stats import log_e_values, tango_uppers
 
 Shares = tuple[float, float]
-"""Of all pairs: failing, rescued."""
+"""The shares of all pairs that fail and that are rescued."""
 
 BASE_RATES = (0.05, 0.1, 0.2, 0.4)
 DIFFERENCES = (-0.05, 0.0, 0.05, 0.1, 0.15, 0.3)

@@ -17,7 +17,7 @@ from fuzzing.templates import EDITS, PARQUET, TOKENS
 from fuzzing.values import odd_value
 
 Changed = tuple[str, Any]
-"""What was changed, in words, and what it became."""
+"""A change in words, and the changed value."""
 
 _NUMBERS = (
     "object_score",

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from proof_files import CLASSIFIERS, PACKAGE, Facts, code_of, imported_by
 
 RunResults: TypeAlias = Mapping[str, Sequence[Facts]]
-"""What a part measured by target, in each run."""
+"""Numbers of a part: those of each target, in each run."""
 Rank = Literal["count", "lift"]
 RANKS: tuple[Rank, ...] = ("count", "lift")
 

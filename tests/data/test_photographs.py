@@ -145,6 +145,12 @@ def test_transparent_pixels_and_further_frames_are_counted(
         np.testing.assert_array_equal(read[0, 0], (1, 2, 3))
 
 
+def test_a_damaged_image_that_may_be_transparent_is_counted_once() -> None:
+    cut = stored_as("PNG", GLASS.resize((400, 300)))[:300]
+    pictures = look_at_pictures([("cut", cut)], 1, decode=False)
+    assert (list(pictures.damaged), pictures.sides, pictures.of(1)) == (["cut"], [], "")
+
+
 def test_init_and_evaluate_tell_them(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

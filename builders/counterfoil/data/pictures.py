@@ -116,15 +116,15 @@ def look_at_pictures(
             with open_image(encoded, photograph=True) as picture:
                 if decode:
                     load_image(picture)
+                if picture.has_transparency_data and to_decode > 0:
+                    to_decode -= picture.width * picture.height
+                    pictures.transparent += _is_transparent(picture)
                 pictures.sides.append(picture.size)
                 if picture.format == "JPEG":
                     pictures.jpeg_sides.append(min(picture.size))
                 pictures.deep += picture.mode in _DEEP
                 pictures.turned += exif_orientation(picture) != 1
                 pictures.moving += _is_moving(picture)
-                if picture.has_transparency_data and to_decode > 0:
-                    to_decode -= picture.width * picture.height
-                    pictures.transparent += _is_transparent(picture)
         except UnreadableImage as error:
             pictures.damaged[name] = str(error)
     report_progress("opening images", count, count)

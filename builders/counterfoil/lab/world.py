@@ -108,7 +108,7 @@ class _Chances:
     flip_scene: bool
     side_left: bool
     variants: np.ndarray
-    """Of background, snowflakes and companion, light, rain, style, and linen."""
+    """The variants of background, snowflakes and companion, light, rain, style, and linen."""
     phase: np.ndarray
 
     def pick(self, library: Pixels, use: int) -> Pixels:
