@@ -74,7 +74,10 @@ def chat_server(reply: Callable[[dict[str, Any]], Reply | None]) -> Iterator[Cha
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing."""
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Listening(ThreadingHTTPServer):
+        request_queue_size = 128  # beyond it, Linux delays a connection by a second
+
+    listening = Listening(("127.0.0.1", 0), Handler)
     listening.daemon_threads = True
     thread = threading.Thread(target=listening.serve_forever, args=(0.02,), daemon=True)
     thread.start()
