@@ -8,13 +8,13 @@ measures, and its own options
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import results_page
+from program import new_parser
 
 SCRIPTS = Path(__file__).resolve().parent
 RESULTS = SCRIPTS / "RESULTS.md"
@@ -26,17 +26,12 @@ BENCHES = (
 
 def main(words: Sequence[str]) -> int:
     """Run a bench: `words` are its name and its options."""
-    chooser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    chooser = new_parser(__doc__)
     chooser.add_argument("bench", choices=BENCHES)
     chosen = chooser.parse_args(words[:1]).bench
     bench = importlib.import_module(f"benches.{chosen}")
-    parser = argparse.ArgumentParser(
-        prog=f"bench.py {chosen}",
-        description=bench.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser(bench.__doc__)
+    parser.prog = f"bench.py {chosen}"
     bench.add_options(parser)
     parser.add_argument(
         "--write",

@@ -34,7 +34,8 @@ _LEFT_OUT = {
     "model",
 }
 _KINDS = {".json", ".csv", ".html", ".md", ".out"}
-_NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*(?:e-?\d+)?")
+# A comma belongs to a number only between thousands.
+_NUMBER = re.compile(r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)\.?\d*(?:e-?\d+)?")
 _MOST_TOLD = 12
 
 
@@ -54,6 +55,8 @@ def numbers(path: Path) -> set[float]:
     if path.suffix in (".json", ".out"):
         with contextlib.suppress(ValueError):
             return set(_of_json(json.loads(text)))
+    if path.suffix == ".csv":
+        text = "\n".join(cell for row in csv.reader(text.splitlines()) for cell in row)
     if path.suffix == ".html":
         text = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
         text = html.unescape(text)
@@ -74,7 +77,6 @@ def _of_text(text: str) -> set[float]:
     return {
         float(text_of_number.replace(",", "").replace("−", "-"))
         for text_of_number in _NUMBER.findall(text)
-        if text_of_number.strip("-−,.")
     }
 
 

@@ -10,7 +10,6 @@ its last world.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ import proving
 import results_page
 from counterfoil.lab.planted import named_world
 from mend_proof.networks import ARCHITECTURE, EPOCHS, ROWS, SIDE, measured_world, table
+from program import new_parser
 from proof_files import measured
 
 WORLDS = ("rare-100", "correlation-103", "rare-101", "correlation-105")
@@ -43,9 +43,7 @@ _OPENING = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--worlds", nargs="+", default=list(WORLDS), metavar="KIND-SEED")
     parser.add_argument("--kept", type=Path, default=Path(".train/network-proof"))
     parser.add_argument(

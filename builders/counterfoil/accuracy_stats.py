@@ -236,23 +236,14 @@ def drops_of_classes(
         base += base_of_class
         shift += shift_of_class
         rng = seeded_generator(seed, salt, cls.class_id)
-        base_present = cls.base_present
-        shift_present = cls.shift_present
-        on_base = (base_present, cls.base_correct)
-        on_shift = (shift_present, cls.shift_correct)
-        if paired:
-            either = base_present | shift_present
-            base_at, shift_at = drawn_accuracies([on_base, on_shift], either, rng, replicates)
-        else:
-            (base_at,) = drawn_accuracies([on_base], base_present, rng, replicates)
-            (shift_at,) = drawn_accuracies([on_shift], shift_present, rng, replicates)
+        base_at, shift_at = _drawn_sides(cls, rng, replicates, paired=paired)
         difference = base_at - shift_at
         unknown = np.isnan(difference)
         usable = ~unknown.any(axis=1, keepdims=True)
         total += np.where(usable, difference, 0.0)
         base_total += np.where(usable, base_at, 0.0)
         counted += usable
-        both = base_present & shift_present
+        both = cls.base_present & cls.shift_present
         if not paired:
             both = np.zeros_like(both)
         base_images, shift_images = cls.counts
@@ -279,6 +270,20 @@ def drops_of_classes(
         averaged=averaged,
         agreed=(below, above),
     )
+
+
+def _drawn_sides(
+    cls: ClassUnits, rng: np.random.Generator, replicates: int, *, paired: bool
+) -> Sequence[Floats]:
+    """Return a class's accuracies on base and shift in replicates, (replicates, models) each."""
+    on_base = (cls.base_present, cls.base_correct)
+    on_shift = (cls.shift_present, cls.shift_correct)
+    if paired:
+        either = cls.base_present | cls.shift_present
+        return drawn_accuracies([on_base, on_shift], either, rng, replicates)
+    (base_at,) = drawn_accuracies([on_base], cls.base_present, rng, replicates)
+    (shift_at,) = drawn_accuracies([on_shift], cls.shift_present, rng, replicates)
+    return base_at, shift_at
 
 
 def _drops_by_source(

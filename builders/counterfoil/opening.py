@@ -41,7 +41,7 @@ from counterfoil.dataset.card.index_page import (
 )
 from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.documents import read_document
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, ProblemLine, RunFailure, UserError
 from counterfoil.mending.document import Mended
 from counterfoil.mending.report import mend_report
 from counterfoil.mining.findings import Findings
@@ -453,7 +453,11 @@ def _given(content: bytes, name: str) -> Iterator[Path]:
         try:
             yield given
         except CounterfoilError as error:
-            problems = [line.replace(str(given), name) for line in error.problems]
+            problems = []
+            for problem in error.problems:
+                line, path = (text.replace(str(given), name) for text in (problem, problem.path))
+                values = problem.values
+                problems.append(ProblemLine(line, problem.code, path, values, problem.advice))
             raise UserError(problems, error.hint) from error
 
 

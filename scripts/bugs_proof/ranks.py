@@ -84,10 +84,13 @@ def table(results: Results) -> list[str]:
         described = sum(row["described"] for row in ranked)
         judged = [row for row in ranked if row["right"][1]]
         right = share_percent([row["right"] for row in judged])
-        drop = np.mean([row["drop"] for row in judged])
+        pieces = drop = "–"
+        if described:
+            pieces = f"{sum(row['pieces'] for row in ranked) / described:.1f}"
+        if judged:
+            drop = f"{100 * np.mean([row['drop'] for row in judged]):.0f} points"
         lines.append(
             f"| `{rank}` | {clusters} | {described} | {sum(row['same'] for row in ranked)} |"
-            f" {sum(row['pieces'] for row in ranked) / described:.1f} |"
-            f" {right} of {sum(row['right'][1] for row in judged)} | {100 * drop:.0f} points |"
+            f" {pieces} | {right} of {sum(row['right'][1] for row in judged)} | {drop} |"
         )
     return lines

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,16 @@ import pytest
 from counterfoil import build, evaluate, init, mend, mine
 from counterfoil.data import folders as room
 from counterfoil.data.folders import folder_content, placed_source
+from counterfoil.data.hub_folders import listed_files
 from counterfoil.data.labelled_sources import labelled_source
 from counterfoil.data.open_source import open_source
+from counterfoil.data.pins import cached_commit
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.progress import Stage, listening
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_inputs import Source
+from counterfoil.store.layout import user_cache, writable_cache
 from drawn_folders import draw_folder
 from support.files import write_all
 from support.refusals import refuses
@@ -31,6 +35,30 @@ FILES = {
     "train/deep/c.txt": b"",
     ".hidden/d": b"seen too",
 }
+
+
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no home folder, as in a container whose user has no account."""
+
+    def unknown(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+
+def test_without_a_home_folder_a_cache_is_refused_and_a_folder_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homeless(monkeypatch)
+    for cache in (user_cache, writable_cache, partial(listed_files, "some/one", "0" * 40)):
+        with refuses("cannot-write", None, "no home folder") as refused:
+            cache()
+        assert "XDG_CACHE_HOME" in (refused.value.hint or "")
+    write_all(tmp_path, FILES)
+    assert set(folder_content(tmp_path).listing.files) == {*FILES}
+    assert cached_commit(Source(dataset="some/one")) is None
 
 
 def later() -> int:

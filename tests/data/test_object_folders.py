@@ -130,6 +130,11 @@ def second_file(folder: Path) -> None:
             "invalid-coco",
             "found 'box' again",
         ),
+        (
+            damaged(categories=[{"id": 3, "name": "a"}, {"id": 7, "name": "a"}]),
+            "invalid-coco",
+            "found 'a' again",
+        ),
         (damaged(categories=[{"id": 3}]), "invalid-coco", "categories[0]: found \"{'id': 3}\""),
         (
             damaged(images=[{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]),

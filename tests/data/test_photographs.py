@@ -136,13 +136,26 @@ def test_transparent_pixels_and_further_frames_are_counted(
     pictures = look_at_pictures([("picture", content)], 1, decode=False)
     assert (pictures.transparent, pictures.moving) == (transparent, moving)
     notes = " ".join(pictures.notes(1))
-    assert ("at least 1 image has transparent pixels" in notes) == bool(transparent)
+    assert notes.startswith("1 image has transparent pixels") == bool(transparent)
     assert ("1 image has several frames or pages" in notes) == bool(moving)
     # What the notes say is read.
     read = np.asarray(rgb_image(content, photograph=True), int)
     assert abs(read[:, 6:] - (200, 10, 10)).max() <= 3 or transparent
     if content == stored_as("PNG", GLASS):
         np.testing.assert_array_equal(read[0, 0], (1, 2, 3))
+
+
+def test_a_count_of_transparent_images_says_whether_all_were_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    images = [(name, stored_as("PNG", GLASS)) for name in "abc"]
+    looked = look_at_pictures(images, 3, decode=False)
+    assert looked.notes(3)[0].startswith("3 images have transparent pixels")
+    assert looked.notes(9)[0].startswith("3 images of the 3 that were opened have transparent")
+    pixels = GLASS.width * GLASS.height + 1
+    monkeypatch.setattr("counterfoil.data.pictures.MOST_PIXELS_FOR_ALPHA", pixels)
+    looked = look_at_pictures(images, 3, decode=False)
+    assert looked.notes(3)[0].startswith("at least 2 images have transparent pixels")
 
 
 def test_a_damaged_image_that_may_be_transparent_is_counted_once() -> None:

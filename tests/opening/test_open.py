@@ -34,6 +34,7 @@ from counterfoil.opening import PageServer, open_directory
 from counterfoil.recipe import load_own_recipe
 from counterfoil.store.manifest import verify_files
 from support.files import write
+from support.refusals import refuses
 from tiny_builds import command
 
 YAML = "application/yaml"
@@ -246,6 +247,8 @@ def test_what_is_saved_is_bounded_and_read_first(saving_server: PageServer, data
             and "Nothing was saved" in refused.text
             and "/" not in refused.text.split(":")[1]
         )
+    with refuses("not-in-a-cut", "prompts.shifts.nothing", "(cut.yaml:1)"):
+        saving_server.pages.saves["cut"].write(body)
     page = ask(saving_server, "review").text
     other = json.loads(answers_to(page, "a" * 16))
     for document in (

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import results_page as report
+from bugs_proof import ranks
 from bugs_proof.arms import keyword_scores
 from bugs_proof.audits import Audit
 from bugs_proof.nulls import exchanged
@@ -209,6 +210,17 @@ def test_a_run_is_replayed_at_the_rates_that_it_measured() -> None:
     )
     assert 5 < replay.fixed < 32
     assert replayed(Run("lab:x", "bugs", 500, (), (), {}, 0), 0.1) is None
+
+
+def test_a_rank_without_a_description_has_no_means() -> None:
+    nothing = {"right": [0, 0], "described": 0, "pieces": 0, "drop": None, "same": 0}
+    some = {"right": [1, 2], "described": 4, "pieces": 6, "drop": 0.25, "same": 3}
+    first, *others = ranks.RANKS
+    results = {"a": {"clusters": 5, "ranks": {first: some} | dict.fromkeys(others, nothing)}}
+    *_, described, _, empty = ranks.table(results)
+    assert described.startswith(f"| `{first}` | 5 | 4 | 3 | 1.5 | ")
+    assert described.endswith(" of 2 | 25 points |")
+    assert empty == f"| `{others[-1]}` | 5 | 0 | 0 | – | – of 0 | – |"
 
 
 def test_a_section_replaces_its_own_alone(tmp_path: Path) -> None:

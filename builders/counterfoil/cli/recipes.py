@@ -28,6 +28,7 @@ from counterfoil.starting.options import InitOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from counterfoil.plan.estimate import (
         AskedBudget,
@@ -348,26 +349,7 @@ def _print_tables(
         "time", total, "start-up and rendering; the range allows for other machines and images"
     )
     if budget is not None:
-        per_hypothesis = f"{budget.hypothesis_images:,} images per hypothesis, its base included"
-        if budget.hypothesis_seconds is not None:
-            per_hypothesis += f": {_duration(budget.hypothesis_seconds)}"
-        totals.add_row(
-            "to mine",
-            f"{budget.images:,}",
-            f"images to render at most, for {budget.hypotheses:,} hypotheses",
-        )
-        totals.add_row("", _duration(budget.seconds), per_hypothesis)
-        if budget.finding_images:
-            of_all = (
-                f"{budget.finding_images * budget.hypotheses:,} if every hypothesis is confirmed"
-            )
-            totals.add_row(
-                "to estimate",
-                f"{budget.finding_images:,}",
-                f"more images at most for each confirmed one, to estimate its error rates; {of_all}",
-            )
-            totals.add_row("", _duration(budget.finding_seconds), "per finding")
-
+        _add_mining(totals, budget)
     for model in questions:
         where = "in the build"
         if model.address is not None:
@@ -401,6 +383,27 @@ def _print_tables(
 
         console.print(f"\n[bold]Wrong answers[/bold]: {escape(format_quotas(quotas))}")
     _print_shifts(console, plan)
+
+
+def _add_mining(totals: Table, budget: RenderedBudget) -> None:
+    """Add what mining renders, and what it takes."""
+    per_hypothesis = f"{budget.hypothesis_images:,} images per hypothesis, its base included"
+    if budget.hypothesis_seconds is not None:
+        per_hypothesis += f": {_duration(budget.hypothesis_seconds)}"
+    totals.add_row(
+        "to mine",
+        f"{budget.images:,}",
+        f"images to render at most, for {budget.hypotheses:,} hypotheses",
+    )
+    totals.add_row("", _duration(budget.seconds), per_hypothesis)
+    if budget.finding_images:
+        of_all = f"{budget.finding_images * budget.hypotheses:,} if every hypothesis is confirmed"
+        totals.add_row(
+            "to estimate",
+            f"{budget.finding_images:,}",
+            f"more images at most for each confirmed one, to estimate its error rates; {of_all}",
+        )
+        totals.add_row("", _duration(budget.finding_seconds), "per finding")
 
 
 def _print_shifts(console: Console, plan: Plan) -> None:

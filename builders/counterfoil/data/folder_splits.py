@@ -101,17 +101,15 @@ def splits_of(
     perhaps_class = len(split_of) == 1 and len(tops) > 1 and flat.issuperset(tops)
     if split_of and outside and not perhaps_class:
         named = ", ".join(f"{root}{top}/" for top in split_of)
-        count = sum(len(by_top[top]) for top in outside)
         shown = []
         for top in outside:
             shown += [f"{root}{top}/"] if top else by_top[top]
-        known = some_of(map(shown_name, shown))
         raise refusal(
             "unclear-split.outside",
             folder,
             shown_name(named),
-            known,
-            images=count,
+            some_of(map(shown_name, shown)),
+            images=sum(len(by_top[top]) for top in outside),
         )
     if not split_of or outside:
         doubtful = [f"'{root}{top}'" for top in tops if top not in flat and WORD.search(top)]

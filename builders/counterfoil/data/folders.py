@@ -192,7 +192,7 @@ def _remembered(folder: Path) -> dict[bytes, bytes]:
     """Read the cache as key → content. The result is empty if the cache is missing or damaged."""
     try:
         stored = read_regular(_memory_place(folder), _MOST_REMEMBERED)
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, CounterfoilError):
         return {}
     seal = stored[:_DIGEST]
     body = stored[_DIGEST:]

@@ -77,7 +77,7 @@ def fetched_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing]
         if not is_fetched(folder, listing):
             raise failure("hub-unreachable.whole", f"source: '{source.dataset}'", pin.revision)
     if source.revision is None:
-        with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
+        with contextlib.suppress(CounterfoilError, OSError):  # the cache is optional
             write_atomically(commit_file(source.dataset), pin.revision.encode())
     return folder, listing
 
@@ -112,7 +112,7 @@ def listed_files(repository: str, commit: str) -> list[str] | None:
 
     key = hashlib.sha256(f"{repository}@{commit}".encode()).hexdigest()
     memory = user_cache() / "hub-files" / f"{key}.json"
-    with contextlib.suppress(OSError, RuntimeError, ValueError):
+    with contextlib.suppress(OSError, ValueError):
         remembered = parse_json(read_regular(memory, _MOST_BYTES))
         if isinstance(remembered, list) and all(isinstance(name, str) for name in remembered):
             return remembered
@@ -126,6 +126,6 @@ def listed_files(repository: str, commit: str) -> list[str] | None:
         OSError,
     ):
         return None
-    with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
+    with contextlib.suppress(CounterfoilError, OSError):  # the cache is optional
         write_atomically(memory, json.dumps(names).encode())
     return names

@@ -31,8 +31,9 @@ class SourcePictures:
 
     sides: (width, height). damaged: why an image cannot be read, by its name. deep: the number of
     greyscale images with more than 8 bits. turned: the number of images with an EXIF rotation.
-    transparent: the number of images with a pixel that is not opaque. moving: the number of images
-    with several frames or pages. jpeg_sides: the shorter side of each JPEG.
+    transparent: the number of images with a pixel that is not opaque. perhaps_transparent: the
+    number of further images, whose pixels were not decoded. moving: the number of images with
+    several frames or pages. jpeg_sides: the shorter side of each JPEG.
     """
 
     sides: list[tuple[int, int]] = field(default_factory=list)
@@ -40,6 +41,7 @@ class SourcePictures:
     deep: int = 0
     turned: int = 0
     transparent: int = 0
+    perhaps_transparent: int = 0
     moving: int = 0
     jpeg_sides: list[int] = field(default_factory=list)
 
@@ -88,8 +90,9 @@ class SourcePictures:
                 " To turn them, set source.exif to apply in the recipe"
             )
         if self.transparent:
+            least = "at least " if self.perhaps_transparent else ""
             notes.append(
-                f"at least {format_count(self.transparent, 'image')}{of}"
+                f"{least}{format_count(self.transparent, 'image')}{of}"
                 f" {'has' if self.transparent == 1 else 'have'} transparent pixels. Models see the"
                 " colours that are stored there, as with torchvision and timm, and not a background."
                 " Lay such images over the background that your model will meet"
@@ -116,9 +119,12 @@ def look_at_pictures(
             with open_image(encoded, photograph=True) as picture:
                 if decode:
                     load_image(picture)
-                if picture.has_transparency_data and to_decode > 0:
-                    to_decode -= picture.width * picture.height
-                    pictures.transparent += _is_transparent(picture)
+                if picture.has_transparency_data:
+                    if to_decode > 0:
+                        to_decode -= picture.width * picture.height
+                        pictures.transparent += _is_transparent(picture)
+                    else:
+                        pictures.perhaps_transparent += 1
                 pictures.sides.append(picture.size)
                 if picture.format == "JPEG":
                     pictures.jpeg_sides.append(min(picture.size))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from counterfoil.data.folders import folder_content, remember_folder
+from counterfoil.errors import CounterfoilError
 from counterfoil.models.names import COMMIT
 from counterfoil.recipe.names import ELSEWHERE, is_local
 from counterfoil.regular_files import read_regular
@@ -134,7 +135,7 @@ def cached_commit(source: InputDataset) -> str | None:
         return None
     prepared = [folder for folder in prepared_folders(source) if COMMIT.fullmatch(folder.name)]
     seconds = {folder.name: folder.stat().st_mtime for folder in prepared}
-    with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, CounterfoilError, UnicodeDecodeError):
         file = commit_file(source.dataset)
         commit = read_regular(file, 100).decode().strip()
         if COMMIT.fullmatch(commit):

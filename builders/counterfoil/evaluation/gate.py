@@ -404,9 +404,7 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | Probl
     sign = ">="
     if compares or facts.lower_is_better:
         sign = "<="
-    least = 0.0
-    if compares_measure:
-        least = -100.0
+    least = -100.0 if compares_measure else 0.0
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
         return message("invalid-gate.names", takes=takes)

@@ -23,7 +23,6 @@ from counterfoil.plan.layout import sample_key
 from counterfoil.recipe import layer_text
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.loader import layer_head
-from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
@@ -38,6 +37,7 @@ from counterfoil.reviewing.screen_scores import (
     ShiftScores,
     has_threshold,
     object_groups,
+    refuse_other_shifts,
     scores_of,
     shown_groups,
     steps_of,
@@ -555,14 +555,7 @@ def _selected(
         )
     if not requested:
         return screened
-    problems = []
-    for name in requested:
-        if name not in screened:
-            near = did_you_mean(name, screened)
-            problems.append(f"found '{name}', expected a screened shift{near}")
-    if problems:
-        more = " …" if len(screened) > 20 else ""
-        raise UserError(problems, f"The screened shifts: {', '.join(screened[:20])}{more}")
+    refuse_other_shifts(requested, screened, "screened shift")
     return [name for name in screened if name in requested]
 
 

@@ -30,7 +30,6 @@ from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.generate.screen.thresholds import open_shifts
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.options import takes
-from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import data_uri, encode_webp
@@ -56,6 +55,7 @@ from counterfoil.reviewing.grids import (
 )
 from counterfoil.reviewing.options import ReviewOptions
 from counterfoil.reviewing.screen_errors import screened_images
+from counterfoil.reviewing.screen_scores import refuse_other_shifts
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.manifest import content_of_receipts
@@ -425,14 +425,7 @@ def _shifts(
     threshold yet."""
     known = [shift.name for shift in dataset.recipe.all_shifts()]
     base, *others = known
-    problems = []
-    for name in requested or ():
-        if name not in known:
-            near = did_you_mean(name, known)
-            problems.append(f"found '{name[:80]}', expected a shift{near}")
-    if problems:
-        more = " …" if len(known) > 20 else ""
-        raise UserError(problems, f"The shifts: {', '.join(known[:20])}{more}")
+    refuse_other_shifts(requested or (), known)
     if requested is None and len(known) > MOST_SHIFTS:
         others.sort(key=lambda name: random_rank(seed, "shift", name))
         requested = [base, *others[: MOST_SHIFTS - 1]]

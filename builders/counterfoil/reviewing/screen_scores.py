@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.screen.thresholds import percentile_of
 from counterfoil.recipe.keep.cells import ACCEPTED, keeps_image
 from counterfoil.recipe.keep.rule import AskingRule, Verdict
 from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY
+from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import object_caption_for
 from counterfoil.store.manifest import VERIFY
 from counterfoil.store.reading import read_shard
@@ -125,6 +126,24 @@ def shortest(value: float) -> float:
 def has_threshold(shift: Shift) -> bool:
     """Check whether a shift's score can decide: levels have scores but no threshold."""
     return shift.caption is not None and shift.level is None
+
+
+def refuse_other_shifts(
+    requested: Sequence[str],
+    known: Sequence[str],
+    kind: str = "shift",
+) -> None:
+    """Raise UserError if a requested shift is not a known one of its kind."""
+    problems = []
+    for name in requested:
+        if name not in known:
+            near = did_you_mean(name, known)
+            problems.append(f"found '{name[:80]}', expected a {kind}{near}")
+    shown = ", ".join(known[:20])
+    if len(known) > 20:
+        shown += " …"
+    if problems:
+        raise UserError(problems, f"The {kind}s: {shown}")
 
 
 def scores_of(

@@ -372,7 +372,7 @@ def _fingerprints(rows: Rows, chosen: Sequence[int]) -> NDArray[Any]:
             complete = False
     if not complete:
         body = _form() + made.tobytes()
-        with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
+        with contextlib.suppress(CounterfoilError, OSError):  # the cache is optional
             write_atomically(file, hashlib.sha256(body).digest() + body)
     return made
 
@@ -386,7 +386,7 @@ def _remembered(file: Path) -> NDArray[Any]:
     nothing = np.zeros(0, FINGERPRINT)
     try:
         stored = read_regular(file, _MOST_REMEMBERED)
-    except (OSError, RuntimeError):
+    except OSError:
         return nothing
     body = stored[_DIGEST:]
     form = _form()

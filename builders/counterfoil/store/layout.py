@@ -112,8 +112,13 @@ def parse_receipt_path(path: str) -> tuple[str, int] | None:
 
 
 def user_cache() -> Path:
-    """Return the folder of caches, under XDG_CACHE_HOME or ~/.cache. It need not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "counterfoil"
+    """Return the folder of caches, under XDG_CACHE_HOME or ~/.cache. It need not exist. Raise
+    UserError if neither variable nor account names a home folder."""
+    caches = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(caches or Path.home() / ".cache") / "counterfoil"
+    except RuntimeError as error:
+        raise refusal("cannot-write.home") from error
 
 
 def writable_cache() -> Path:

@@ -43,6 +43,8 @@ cannot-write: A file or a folder that cannot be written: permission or room is m
     > Check the disk and the path, and run the same command again: finished shards are kept.
   cache: cannot write here, where answers of models are kept
     > Set XDG_CACHE_HOME to a folder that you may write to.
+  home: found no home folder, under which answers of models are kept
+    > Set HOME, or XDG_CACHE_HOME, to a folder that you may write to.
 
 in-use: A directory, or a part of a dataset, that another process holds.
   process: is in use by another process{holder}

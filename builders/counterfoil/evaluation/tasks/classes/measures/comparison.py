@@ -79,15 +79,7 @@ def compare_models(
     names = (compared.mended, compared.original)
     places = [answered.models.index(name) for name in names]
     correct = answered.answers.correct[:, places]
-    measured: dict[int, Ints] = {}
-    for group in answered.places:
-        if not answered.able(group)[places].all():
-            continue
-        rows_of_group = answered.rows(group)
-        counts = np.bincount(subject.labels[rows_of_group])
-        if counts.max(initial=0) < answered.min_images:
-            rows_of_group = np.empty(0, np.int64)
-        measured[group] = rows_of_group
+    measured = _measured_rows(answered, places)
     mended, original = correct.T.astype(np.float64)
     gain = mended - original
     # `replicates` has one column for each group, in the order of `measured`.
@@ -105,8 +97,7 @@ def compare_models(
         samples = []
         for label in np.unique(labels):
             rows_of_class = rows_of_group[labels == label]
-            different = np.unique(units[rows_of_class])
-            samples.append((gain[rows_of_class], len(different)))
+            samples.append((gain[rows_of_class], len(np.unique(units[rows_of_class]))))
         # How much wider the interval of the gain is because gains of a class are equal.
         reach = (0.0, 0.0)
         if samples:
@@ -148,16 +139,38 @@ def compare_models(
         if result.measure == GAIN and result.value is not None:
             gains.append(result.value)
     if gains:
-        # Groups may share their images, so their errors may be fully correlated: average reaches,
-        # not their squares.
-        below, above = np.mean(reaches, axis=0)
-        least_units = min(filter(None, unit_counts), default=None)
-        mean = float(np.mean(gains))
-        drawn = mean_of_finite(replicates.T)
-        average = interval_of_draws(mean, drawn, (below, above), units=least_units)
-        key = comparison.key()
-        rows.append(estimate_row(GAIN, average, **key))
+        average = _average_gain(gains, reaches, replicates, unit_counts)
+        rows.append(estimate_row(GAIN, average, **comparison.key()))
     return replace(comparison, groups=tuple(groups)), rows
+
+
+def _average_gain(
+    gains: Sequence[float],
+    reaches: Sequence[Bounds],
+    replicates: Floats,
+    unit_counts: Sequence[int | None],
+) -> Estimate:
+    """Return the mean of the groups' gains."""
+    # Groups may share their images, so their errors may be fully correlated: average reaches, not
+    # their squares.
+    below, above = np.mean(reaches, axis=0)
+    least_units = min(filter(None, unit_counts), default=None)
+    drawn = mean_of_finite(replicates.T)
+    return interval_of_draws(float(np.mean(gains)), drawn, (below, above), units=least_units)
+
+
+def _measured_rows(answered: AllAnswers, places: Sequence[int]) -> dict[int, Ints]:
+    """Return the rows of each group that both models can take; none if no class has enough."""
+    measured: dict[int, Ints] = {}
+    for group in answered.places:
+        if not answered.able(group)[places].all():
+            continue
+        rows_of_group = answered.rows(group)
+        counts = np.bincount(answered.subject.labels[rows_of_group])
+        if counts.max(initial=0) < answered.min_images:
+            rows_of_group = np.empty(0, np.int64)
+        measured[group] = rows_of_group
+    return measured
 
 
 def _comparison(

@@ -222,17 +222,10 @@ def _rates(
     images = np.bincount(caption)
     classes = len(subject.classes)
     mixture = np.bincount(subject.labels[rows], minlength=classes)
-    labels = np.flatnonzero(mixture)
     base = np.empty(0, np.int64)
     if subject.base:
-        base = answered.rows_of_labels(0, labels)
-    # By these rules the judge is wrong about every image by construction. Under every rule its
-    # first answer is not the label; under top-3 rules none of its first three is.
-    constructed = names.RULES
-    for shift in subject.judged.shifts:
-        in_question = judge.name in shift.judges and shift_index in (None, shift.index)
-        if in_question and shift.rule.failure not in (TOP3, *PARENTS):
-            constructed = (TOP1,)
+        base = answered.rows_of_labels(0, np.flatnonzero(mixture))
+    constructed = _constructed_rules(subject, judge, shift_index)
     key = {"group": group, "against": judge.name}
     result_rows: list[ResultRow] = []
 
@@ -272,14 +265,7 @@ def _rates(
         counts = _counted(failed[rows], caption, len(captions))
         estimates = clustered_rates(counts, images)
         base_rates = _matched(subject, base, failed, mixture)
-        others = {}
-        # The groups of the other images, beside the dataset's.
-        for part in subject.stored_parts[1:]:
-            for other in range(part.first, part.first + len(part.images.group_names)):
-                of_group = answered.rows_of_labels(other, labels)
-                rates = _matched(subject, of_group, failed, mixture)
-                if rates is not None:
-                    others[subject.groups[other].name] = rates
+        others = _rates_beside(answered, failed, mixture)
         for column, index in enumerate(able):
             model = answered.models[index]
             base_rate = None if base_rates is None else float(base_rates[column])
@@ -293,6 +279,29 @@ def _rates(
                 at = f"{rule} {name}"
                 result_rows.append(estimate_row(names.BESIDE, rate, model=model, at=at, **key))
     return result_rows
+
+
+def _rates_beside(answered: AllAnswers, failed: Bools, mixture: Ints) -> dict[str, Floats]:
+    """Return what `_matched` returns, by the groups of the other images beside the dataset's."""
+    subject = answered.subject
+    rates_of = {}
+    for part in subject.stored_parts[1:]:
+        for group in range(part.first, part.first + len(part.images.group_names)):
+            rows = answered.rows_of_labels(group, np.flatnonzero(mixture))
+            rates = _matched(subject, rows, failed, mixture)
+            if rates is not None:
+                rates_of[subject.groups[group].name] = rates
+    return rates_of
+
+
+def _constructed_rules(subject: Subject, judge: _Judge, shift_index: int | None) -> tuple[str, ...]:
+    """Return the rules by which the judge is wrong about every image by construction. Under every
+    rule its first answer is not the label; under top-3 rules none of its first three is."""
+    for shift in subject.judged.shifts:
+        in_question = judge.name in shift.judges and shift_index in (None, shift.index)
+        if in_question and shift.rule.failure not in (TOP3, *PARENTS):
+            return (TOP1,)
+    return names.RULES
 
 
 def _counted(failed: Bools, category: Ints, categories: int) -> Ints:
