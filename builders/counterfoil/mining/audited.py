@@ -149,7 +149,10 @@ def opened_parts(
             f"Mine it by its own recipe: counterfoil mine {name} --on {name}",
         )
     units = None
-    if opened.recipe.samples.noise == "paired":
+    if opened.units is not None:
+        # Images of one video or patient, under whatever shift.
+        units = tuple(map(str, opened.units.of_image.tolist()))
+    elif opened.recipe.samples.noise == "paired":
         # Images of one class and index start from the same noise in every shift, so they are not
         # independent.
         labels = opened.labels.tolist()

@@ -335,8 +335,10 @@ def _units(images: LabelledImages) -> Ints:
 
 
 def _subject_units(subject: Subject) -> Ints:
-    """Return the unit of each image. With paired noise, images of one class and index share a
-    unit."""
+    """Return the unit of each image: that of the input dataset, if it names any. Otherwise, with
+    paired noise, images of one class and index share a unit."""
+    if subject.units is not None:
+        return subject.units.of_image
     numbered = []
     start = 0
     for part in subject.parts:
