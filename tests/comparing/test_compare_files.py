@@ -231,6 +231,48 @@ def test_predictions_that_are_no_labels_are_no_silent_zero(tmp_path: Path) -> No
         counterfoil.compare(first, first)
 
 
+def beside(name: str, scores: Sequence[float], prediction: str, label: str) -> list[dict[str, Any]]:
+    """Return 12 rows with scores in turn, of which every second prediction is the label."""
+    rows = []
+    for number in range(12):
+        row = {"id": str(number), name: scores[number % len(scores)], label: "cat"}
+        rows.append(row | {prediction: "cat" if number % 2 else "dog"})
+    return rows
+
+
+@pytest.mark.parametrize("names", [("prediction", "label"), ("y_pred", "y_true")])
+def test_a_confidence_is_no_score(names: tuple[str, str], tmp_path: Path) -> None:
+    unsure = written(tmp_path, "a.csv", beside("score", (0.4, 0.5, 0.6), *names))
+    sure = written(tmp_path, "b.csv", beside("score", (0.7, 0.8, 0.9), *names))
+    with refuses(
+        "unknown-answers", unsure, "the column score gives less than the most to 4 answers"
+    ):
+        counterfoil.compare(unsure, sure)
+    prediction, label = names
+    by_answer = counterfoil.compare(unsure, sure, prediction=prediction, label=label)
+    assert by_answer.first.score.value == by_answer.second.score.value == 0.5
+    assert counterfoil.compare(unsure, sure, score=["score"]).verdict == "second is better"
+
+
+def test_partial_credit_stays_a_score(tmp_path: Path) -> None:
+    rows = beside("score", (0.5, 1.0, 0.0, 1.0), "prediction", "label")
+    file = written(tmp_path, "a.jsonl", rows)
+    assert counterfoil.compare(file, file).first.score.value == 0.625
+    lists = [row | {"label": ["cat", "kitten"]} for row in rows]
+    file = written(tmp_path, "b.jsonl", lists)
+    assert counterfoil.compare(file, file).first.score.value == 0.625
+
+
+def test_a_column_of_correct_classes_is_no_score(tmp_path: Path) -> None:
+    file = written(tmp_path, "a.csv", beside("correct", (0, 3, 1), "predicted", "split"))
+    with refuses(
+        "unknown-answers", file, "the column correct has 3, so it may hold the true class"
+    ):
+        counterfoil.compare(file, file)
+    one = written(tmp_path, "b.csv", beside("correct", (0, 1), "predicted", "split"))
+    assert counterfoil.compare(one, one).first.score.value == 0.5
+
+
 @pytest.mark.parametrize(
     ("first", "second", "sentence"),
     [

@@ -189,7 +189,9 @@ def test_mining_and_distances_know_the_videos_of_a_built_dataset(videos: Path) -
     (images,) = opened_parts(recipe, [str(built)], open_source(recipe.source))
     assert images.units is not None
     halves = deal_halves(images.labels, 0, images.units)
-    assert not {*of_keys[halves.discover]} & {*of_keys[halves.confirm]}, "no video is in both halves"
+    assert not {*of_keys[halves.discover]} & {*of_keys[halves.confirm]}, (
+        "no video is in both halves"
+    )
     for units in (np.array(images.units), measure_source._subject_units(dataset)):
         together = {*zip(units.tolist(), of_keys.tolist(), strict=True)}
         assert len(together) == len({*units.tolist()}) == VIDEOS
