@@ -24,6 +24,7 @@ from counterfoil.cli.main import app
 from counterfoil.comparing.compare_files import MCNEMAR, SIGN_FLIPS, compare_scores
 from counterfoil.errors import UserError
 from counterfoil.paired_stats import PairCount, tango_interval
+from counterfoil.stats import sign_test
 from printed_json import check_printed_json
 from support.refusals import refuses
 
@@ -155,6 +156,17 @@ def test_so_many_images_decide_in_four_cases_of_five() -> None:
     assert width is not None
     low, high = tango_interval(PairCount(width, 0, *(counts * width // 400).tolist()))
     assert (high - low) / 2 == pytest.approx(0.02, rel=0.05)
+
+
+@pytest.mark.parametrize(("images", "differing"), [(5, 4), (5, 5), (2, 2), (12, 5)])
+def test_no_advised_number_of_images_is_too_few_for_the_test(images: int, differing: int) -> None:
+    first = np.ones(images)
+    second = (np.arange(images) >= differing).astype(float)
+    compared = compare_scores(first, second)
+    assert compared.verdict == "undecided"
+    advised = compared.images_to_decide
+    assert advised is not None
+    assert sign_test(round(advised * differing / images), 0) <= 0.05
 
 
 # ---- The files
