@@ -281,8 +281,8 @@ def test_a_column_of_correct_classes_is_no_score(tmp_path: Path) -> None:
         "unknown-answers", file, "the column correct has 3, so it may hold the true class"
     ):
         counterfoil.compare(file, file)
-    one = written(tmp_path, "b.csv", beside("correct", (0, 1), "predicted", "split"))
-    assert counterfoil.compare(one, one).first.score.value == 0.5
+    file = written(tmp_path, "b.csv", beside("correct", (0, 1), "predicted", "split"))
+    assert counterfoil.compare(file, file).first.score.value == 0.5
 
 
 @pytest.mark.parametrize(

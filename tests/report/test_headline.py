@@ -88,7 +88,7 @@ def test_wrong_labels_count_before_the_largest_drop_is_named() -> None:
 
 
 def test_a_rounding_error_at_0_makes_no_loss_certain() -> None:
-    """A sum of differences of shares, such as (0.7 - 0.6) + (0.8 - 0.9), may miss 0 by 3e-17."""
+    # A sum of differences of shares, such as (0.7 - 0.6) + (0.8 - 0.9), may miss 0 by 3e-17.
     rows = measured({"snow": 0.1}).rows
     impact = estimate_row("impact", Estimate(0.1, 3e-17, 0.2), group="snow")
     others = [row for row in rows if row.measure != "impact"]

@@ -151,7 +151,11 @@ def opened_parts(
     units = None
     if opened.units is not None:
         # Images of one video or patient, under whatever shift.
-        units = tuple(map(str, opened.units.of_image.tolist()))
+        of_images = []
+        for number in opened.units.of_image.tolist():
+            unit = str(number)
+            of_images.append(unit)
+        units = tuple(of_images)
     elif opened.recipe.samples.noise == "paired":
         # Images of one class and index start from the same noise in every shift, so they are not
         # independent.

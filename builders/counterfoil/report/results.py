@@ -82,7 +82,7 @@ class ResultRow(Strict):
 def estimate_row(measure: str, estimate: Estimate | float | None, **others: object) -> ResultRow:
     """Return a row of an estimate, or of a bare value; the other fields as they are named.
 
-    What differs from 0 by rounding alone is 0: words depend on which side of 0 a number lies.
+    A rounding error becomes 0, because words depend on signs.
     """
     if not isinstance(estimate, Estimate):
         return ResultRow(measure, value=_without_noise(estimate), **others)  # type: ignore[arg-type]

@@ -154,7 +154,7 @@ class ClassLines:
         labels = self._labels(line_labels, class_ids)
         planned = set(group.class_labels) & set(line_labels)
         counts = len(labels), len(planned)
-        # A base may have classes that a shift lacks, and nobody planned those of other images.
+        # A shift may lack classes of the base. If no build made a group, no classes were planned.
         classes_asked = len(planned)
         if drop or not group.prompt:
             classes_asked = len(line_labels)
