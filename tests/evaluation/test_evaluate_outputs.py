@@ -148,6 +148,20 @@ def test_answers_of_both_ways_are_remembered(
     assert again.results.rows == first.results.rows
 
 
+def test_answers_over_all_outputs_are_not_compared_with_those_over_some(
+    wide: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    dataset, (scores, _) = wide
+    earlier = evaluate(dataset, [scores], device="cpu", out=tmp_path, reference=False)
+    gate = [f"worse_than({earlier.files['document']}, dusk) <= 5"]
+    same = measured(dataset, [scores], gate=gate).gate
+    assert same is not None and [line.estimate.value for line in same.judged if line.estimate] == [
+        0.0
+    ]
+    with refuses("unfit-results", "gate", "its answers are over the outputs `all`"):
+        measured(dataset, [scores], gate=gate, outputs="classes")
+
+
 def test_a_model_without_other_outputs_has_one_accuracy_and_no_word_of_two(
     evaluation: Evaluation,
 ) -> None:

@@ -523,6 +523,30 @@ def test_a_class_that_a_shift_lacks_is_passed_over_by_any_and_undecided_by_name(
     assert lines[1].reason == "03 has fewer than 1 images"
 
 
+def test_a_line_tells_of_classes_that_its_group_lacks() -> None:
+    right = np.ones((2, 4, 50, 2), bool)
+    right[0, :, 45:] = right[1, :, 40:] = False
+    present = np.ones(right.shape[:3], bool)
+    present[1, 3] = False
+    answers = answered_of(right, present)
+    base, shift = answers.subject.groups
+    lines = ("drop(shift_1) <= 50", "accuracy(shift_1) >= 60")
+    for prompt, over in (("", "; over 3 of 4 classes"), ("in {}", "")):
+        of_shift = replace(shift, class_labels=(0, 1, 2), prompt=prompt)
+        subject = replace(answers.subject, groups=(base, of_shift))
+        drop, accuracy = judged(replace(answers, subject=subject), *lines)
+        assert drop.verdict == accuracy.verdict == "pass"
+        assert verdict_reason(drop).endswith("; over 3 of 4 classes, from 90.0 %")
+        assert verdict_reason(accuracy) == f"the whole interval is at least 60.0{over}"
+
+
+@pytest.mark.parametrize("limit", ["10.0", "0.25", "0.05", "12.345"])
+def test_a_reason_has_the_limit_as_it_is_written(limit: str) -> None:
+    answers = answered({"base": (45, 45), "shift_1": (5, 45)})
+    [line] = judged(answers, f"drop(shift_1) <= {limit} points")
+    assert verdict_reason(line) == f"the whole interval is above {limit}"
+
+
 def test_an_advisory_line_is_answered_and_never_fails() -> None:
     answers = answered({"base": (45, 45), "shift_1": (20, 40)})
     lines = lines_of(

@@ -3,12 +3,14 @@ one rule."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
 import pytest
 
 from counterfoil.dataset.card.sections import robustness_of
+from counterfoil.evaluation.entries import drop_words
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.report import drops_table
 from counterfoil.report.comparison import ComparedGroup, ModelComparison, comparison_sentences
@@ -20,8 +22,9 @@ from counterfoil.report.labels import (
     SelectedByPeople,
     ShiftChecks,
 )
-from counterfoil.report.results import ResultRow, ResultRows, Results
-from counterfoil.report.words import Table, TableColumn
+from counterfoil.report.results import ResultRow, ResultRows, Results, estimate_row
+from counterfoil.report.words import Table, TableColumn, csv_percent
+from counterfoil.stats import Estimate
 from results_examples import group, model, results
 from support.reports import evaluation_html
 
@@ -81,6 +84,31 @@ def test_wrong_labels_count_before_the_largest_drop_is_named() -> None:
     several = headline_of(measured({"sketch": 0.387, "snow": 0.263}, *checks, models=2))
     assert several.startswith(
         "The models lose most under snow: 26.3 points of accuracy on average ("
+    )
+
+
+def test_a_rounding_error_at_0_makes_no_loss_certain() -> None:
+    # A sum of differences of shares, such as (0.7 - 0.6) + (0.8 - 0.9), may miss 0 by 3e-17.
+    rows = measured({"snow": 0.1}).rows
+    impact = estimate_row("impact", Estimate(0.1, 3e-17, 0.2), group="snow")
+    others = [row for row in rows if row.measure != "impact"]
+    made = replace(measured({"snow": 0.1}), rows=ResultRows([*others, impact]))
+    assert headline_of(made).startswith("model-0 may lose most under snow: 10.0 points")
+    assert "The interval includes 0." in headline_of(made)
+    nothing = estimate_row("impact", Estimate(1e-16, -0.1, 0.1), group="snow")
+    made = replace(made, rows=ResultRows([*others, nothing]))
+    assert headline_of(made).startswith("model-0 shows no loss of accuracy under any shift")
+
+
+def test_no_number_is_minus_0() -> None:
+    drop = estimate_row("drop", Estimate(-4e-7, -0.0, 0.1), model="model-0", group="snow")
+    made = replace(measured({"snow": 0.1}), rows=ResultRows([drop]))
+    (written,) = made.to_json()["rows"]
+    assert [math.copysign(1.0, written[name]) for name in ("value", "low")] == [1.0, 1.0]
+    texts = (csv_percent(drop.value), drop_words(Estimate(-4e-7, -4e-7, 0.1), 0.9, ""))
+    assert texts == (
+        "0.000",
+        "; drop from the base 0.0 points of 90.0 %, 95 % interval 0.0 to 10.0",
     )
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.comparing.messages import message, refusal
-from counterfoil.errors import Problems, some_of
+from counterfoil.errors import Problems, UserError, some_of
 from counterfoil.models.answer_tables import AnswerTable, columns_called, open_table
 from counterfoil.regular_files import named_path
 
@@ -27,6 +27,13 @@ SCORES = ("correct", "is_correct", "right", "score", "acc", "exact_match")
 _SCORE_OF_SCORER = "score_"
 PREDICTIONS = ("prediction", "predicted", "pred")
 LABELS = ("label", "target", "truth")
+# Columns that are not read by default, but that show what a column of scores holds.
+_MORE_PREDICTIONS = ("y_pred", "pred_label", "predicted_label", "pred_class", "predicted_class")
+_MORE_LABELS = ("y_true", "true_label", "true_class", "ground_truth", "gt", "actual")
+# Programs also call the confidence so.
+_MAYBE_CONFIDENCE = "score"
+# Programs also call the true class so.
+_MAYBE_LABELS = ("correct", "right")
 UNIT = "unit"
 EPOCH = "epoch"
 # lm-evaluation-harness hashes the question.
@@ -128,6 +135,8 @@ def read_answer_file(
         else:
             scores.setdefault(key, []).append(worth)
     problems = Problems(message)
+    if not options.score:
+        _find_other_meaning(table, columns, options.where or {}, problems)
     if repeated:
         shown = some_of(repeated, 3)
         problems.add("unlike-files.repeated", path, shown, images=len(repeated))
@@ -154,6 +163,50 @@ def read_answer_file(
         averaged,
         unscored,
     )
+
+
+def _find_other_meaning(
+    table: AnswerTable,
+    columns: AnswerColumns,
+    where: Mapping[str, str],
+    problems: Problems,
+) -> None:
+    """Add a problem if the columns beside show that a column of scores holds something else.
+
+    Every answer that equals its label is worth the most, but a confidence gives some of them less.
+    """
+    names = table.columns
+    score = columns.score or ""
+    folded = score.strip().casefold()
+    prediction = _first_called((*PREDICTIONS, *_MORE_PREDICTIONS), names)
+    label = _first_called((*LABELS, *_MORE_LABELS), names)
+    is_confidence = folded == _MAYBE_CONFIDENCE and label is not None
+    if prediction is None or not (is_confidence or folded in _MAYBE_LABELS):
+        return
+    beside = replace(columns, prediction=prediction, label=label)
+    right = []
+    highest = 0.0
+    try:
+        for row in _rows(table, beside, where):
+            worth = _worth(row[score], score, table.path)
+            if worth is None:
+                continue
+            highest = max(highest, worth)
+            answer = row[prediction]
+            if is_confidence and answer is not None and answer == row[label or ""]:
+                right.append(worth)
+    except UserError:
+        return  # lists of answers show nothing
+    less = sum(worth < highest for worth in right)
+    if less:
+        problems.add("unknown-answers.confidence", table.path, score, answers=less)
+    if not is_confidence and highest > 1:
+        problems.add("unknown-answers.labels", table.path, score, highest=highest)
+
+
+def _first_called(known: Sequence[str], columns: Sequence[str]) -> str | None:
+    by_name = columns_called(known, columns)
+    return next((by_name[each] for each in known if each in by_name), None)
 
 
 def _compared(text: str, cased: bool) -> str:
@@ -183,8 +236,7 @@ def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> 
     def called(flag: str, name: str | None, known: Sequence[str]) -> str | None:
         if name is not None:
             return named(flag, name)
-        by_name = columns_called(known, columns)
-        return next((by_name[each] for each in known if each in by_name), None)
+        return _first_called(known, columns)
 
     keys = [named("--key", name) for name in options.key]
     if not keys:

@@ -45,6 +45,8 @@ from counterfoil.stats import (
 )
 
 _LEVEL = round(1 - CONFIDENCE, 10)
+# McNemar's test of fewer differing images never reaches the level: 2 / 2^5 is larger.
+_FEWEST_DIFFERING = 6
 MCNEMAR = "McNemar exact"
 SIGN_FLIPS = "sign flips"
 PairedVerdict = Literal["first is better", "second is better", "undecided"]
@@ -123,7 +125,11 @@ class PairedDifference(Strict):
         size = abs(self.difference.value)
         if not size:
             return None
-        return self.images_of_half_width(size * NORMAL / (NORMAL + NORMAL_OF_POWER))
+        needed = self.images_of_half_width(size * NORMAL / (NORMAL + NORMAL_OF_POWER))
+        if needed is None or self.test != MCNEMAR:
+            return needed
+        differing = self.first_better + self.second_better
+        return max(needed, math.ceil(_FEWEST_DIFFERING * self.images / differing))
 
     def images_of_half_width(self, half_width: float) -> int | None:
         """Return how many images make an interval of ± `half_width`, if they are like these.

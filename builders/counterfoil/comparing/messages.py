@@ -19,6 +19,14 @@ unknown-answers: A file to compare whose columns or values do not say which answ
   words: no prediction is one of the labels: predictions are {found}, labels are {expected}
     > Write both in the same words, or write a column that says which answers are right, and name it
       with --score.
+  confidence: the column {found} gives less than the most to {answers:answer that equals|answers
+    that equal} the label, so it may hold how sure the model is
+    > Name --prediction and --label to count right answers, or --score if more of this column is
+      better.
+  labels: the column {found} has {highest:g}, so it may hold the true class, not whether an answer is
+    right
+    > Name --prediction and --label to count right answers, or --score if more of this column is
+      better.
   empty: no row has a score in {found}
     > Choose another column with --score, or name --prediction and --label.
   many: has over {found:,} rows

@@ -65,11 +65,11 @@ def entry_files(
 def interval_words(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return "no interval"
-    return f"95 % interval {100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
+    return f"95 % interval {100 * estimate.low:z.1f} to {100 * estimate.high:z.1f}"
 
 
 def drop_words(drop: Estimate, before: float | None, over: str) -> str:
     """Return the note on a drop. before: the number on the base. over: the classes that both are
     over."""
     of = "" if before is None else f" of {100 * before:.1f} %"
-    return f"; drop from the base{over} {100 * drop.value:.1f} points{of}, {interval_words(drop)}"
+    return f"; drop from the base{over} {100 * drop.value:z.1f} points{of}, {interval_words(drop)}"

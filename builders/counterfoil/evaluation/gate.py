@@ -635,7 +635,9 @@ def verdict_reason(judged: Judged) -> str:
         return judged.reason
     measured, planned = judged.classes
     unit = judged.counted
-    limit = format_points(judged.line.limit)
+    # A limit is shown with the digits that it is written with.
+    _, _, digits = f"{100 * judged.line.limit:.10g}".partition(".")
+    limit = format_points(judged.line.limit, decimals=max(1, len(digits)))
     if judged.line.measure == "relative_drop":
         limit += " %"
     if judged.verdict == "pass":

@@ -226,6 +226,9 @@ unfit-results: Files of an earlier evaluation that cannot be read, or are of oth
   images: is of other images ({dataset}, content {found:.12}), expected those of {images}
     ({expected:.12})
   model: has {models}, and no model {found!r}
+  outputs: its answers are over the outputs `{found}`, and those to compare with it over
+    `{expected}`
+    > Evaluate both with the same --outputs.
   table: is not a table of predictions: {found}
   rows: has {found:row|rows}, expected {expected:,}
   keys: its keys are not those of {found}

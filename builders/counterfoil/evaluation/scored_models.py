@@ -49,6 +49,7 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.recipe.names import CHAT, OPEN_CLIP, PREDICTIONS, PYTHON, chat_parts
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
+from counterfoil.report.reference import OVER_ALL
 from counterfoil.report.results import NESTED, ModelFacts, ResultRows, Results, results_from
 from counterfoil.report.words import format_list
 from counterfoil.store.decoding import pixels_sha256
@@ -785,19 +786,20 @@ def read_stored(
     files: Iterable[str],
     models: Sequence[str],
     subject: Subject,
+    chosen: ChosenModels | None,
 ) -> dict[tuple[str, str], StoredAnswers]:
     """Read the answers for each file and judged model: of the model with that name, or of the
     file's only model.
 
     A file is results.json, with predictions.parquet beside it. Its computed shifts may be others
     than those of the subject. Raise UserError with every file that cannot be read, is of other
-    images, or leaves open which model is meant.
+    images, leaves open which model is meant, or has answers over other outputs.
     """
     problems = Problems(message)
     stored = {}
     for file in dict.fromkeys(files):
         try:
-            of_file = _read_answers(file, models, subject)
+            of_file = _read_answers(file, models, subject, chosen)
         except UserError as error:
             problems.add_all(error.at("gate"))
             continue
@@ -807,7 +809,12 @@ def read_stored(
     return stored
 
 
-def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[str, StoredAnswers]:
+def _read_answers(
+    file: str,
+    models: Sequence[str],
+    subject: Subject,
+    chosen: ChosenModels | None,
+) -> dict[str, StoredAnswers]:
     import pyarrow as pa
 
     path = named_path(file)
@@ -834,6 +841,12 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
         else:
             known = format_list(list(facts)) or "no model"
             raise refusal("unfit-results.model", file, model, models=known)
+        assert chosen is not None  # of which these models are
+        # The answers of models without other outputs are the same either way.
+        has_others = chosen.maps[model].class_outputs is not None
+        had_others = results.rows.where(OVER_ALL, model=meant[model])
+        if results.outputs != chosen.outputs and has_others and had_others:
+            raise refusal("unfit-results.outputs", file, results.outputs, chosen.outputs)
     table_path = path.with_name("predictions.parquet")
     columns = {name: f"right.{name}" for name in meant.values()}
     kinds = {"key": (TEXT,)}

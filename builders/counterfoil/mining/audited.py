@@ -149,7 +149,14 @@ def opened_parts(
             f"Mine it by its own recipe: counterfoil mine {name} --on {name}",
         )
     units = None
-    if opened.recipe.samples.noise == "paired":
+    if opened.units is not None:
+        # Images of one video or patient, under whatever shift.
+        of_images = []
+        for number in opened.units.of_image.tolist():
+            unit = str(number)
+            of_images.append(unit)
+        units = tuple(of_images)
+    elif opened.recipe.samples.noise == "paired":
         # Images of one class and index start from the same noise in every shift, so they are not
         # independent.
         labels = opened.labels.tolist()

@@ -80,10 +80,20 @@ class ResultRow(Strict):
 
 
 def estimate_row(measure: str, estimate: Estimate | float | None, **others: object) -> ResultRow:
-    """Return a row of an estimate, or of a bare value; the other fields as they are named."""
-    if estimate is None or not isinstance(estimate, Estimate):
-        return ResultRow(measure, value=estimate, **others)  # type: ignore[arg-type]
-    return ResultRow(measure, value=estimate.value, low=estimate.low, high=estimate.high, **others)  # type: ignore[arg-type]
+    """Return a row of an estimate, or of a bare value; the other fields as they are named.
+
+    A rounding error becomes 0, because words depend on signs.
+    """
+    if not isinstance(estimate, Estimate):
+        return ResultRow(measure, value=_without_noise(estimate), **others)  # type: ignore[arg-type]
+    value, low, high = map(_without_noise, (estimate.value, estimate.low, estimate.high))
+    return ResultRow(measure, value=value, low=low, high=high, **others)  # type: ignore[arg-type]
+
+
+def _without_noise(value: float | None) -> float | None:
+    if value is not None and abs(value) < _NOISE:
+        return 0.0
+    return value
 
 
 class ResultRows(tuple[ResultRow, ...]):
@@ -244,6 +254,7 @@ MOST_ROWS = 100_000
 VERSION = 4  # up to version 3, accuracies left out classes near chance
 # A millionth is finer than any interval, and coarser than rounding errors of another library.
 _DIGITS = 6
+_NOISE = 1e-12  # rounding errors of sums of shares stay below this
 _AGAIN = "Run `counterfoil evaluate` again."
 
 
@@ -537,5 +548,5 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(member) for member in value]
     if isinstance(value, float):
-        return round(value, _DIGITS)
+        return round(value, _DIGITS) + 0.0  # -0.0 becomes 0.0
     return value

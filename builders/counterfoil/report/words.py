@@ -195,7 +195,7 @@ def cut_text(text: str, longest: int) -> str:
 
 def csv_percent(value: float | None) -> str:
     """Return a fraction as percent with three decimals, as timm prints it; empty for None."""
-    return "" if value is None else f"{100 * value:.3f}"
+    return "" if value is None else f"{100 * value:z.3f}"
 
 
 def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:

@@ -14,13 +14,15 @@ import pytest
 from PIL import Image
 
 from colour_kinds import colour_function
-from colour_world import NAMES, SIZE, build_colours
+from colour_world import COLOURS, NAMES, SIZE, build_colours
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.evaluation.dataset import open_subject
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.measures import source as measure_source
 from counterfoil.evaluation.tasks.classes.measures.source import IMAGES_A_CLASS, prepared_reference
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.progress import Stage, listening
+from counterfoil.recipe import Source
 from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings
 from counterfoil.report.results import ResultRow, ResultRows
 from counterfoil.stats import Estimate
@@ -255,6 +257,47 @@ def test_classes_near_chance_on_the_base_are_reported_by_their_validation_accura
         "near chance on the base" in text and "on validation images" in text
         for text in reference_warnings(result.results)
     )
+
+
+@pytest.mark.parametrize("unit", ["patient", "null"])
+def test_images_of_one_patient_are_no_independent_images(
+    unit: str, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of twelve patients, the images of six are painted in another colour, so the model is wrong
+    on all images of a patient or on none."""
+    source = tmp_path / "source"
+    source.mkdir()
+    lines = ["file_name,label,patient"]
+    for number in range(144):
+        patient = number % 12
+        label = number // 12 % 3
+        colour = COLOURS[(label + (patient < 6)) % 3]
+        Image.new("RGB", (SIZE, SIZE), colour).save(source / f"{number}.png")
+        lines.append(f"{number}.png,{label},{patient}")
+    (source / "metadata.csv").write_text("\n".join(lines))
+    classes = ", ".join(
+        f"{{id: '0{n}', name: {name}, source_label: {n}}}" for n, name in enumerate(NAMES)
+    )
+    keys = f"train_split: train, validation_split: train, unit_column: {unit}, classes: [{classes}]"
+    dataset = build_colours(tmp_path / "built", f"source={{dataset: {str(source)!r}, {keys}}}")
+
+    def placed(stated: Source, recorded: object) -> Source:
+        return stated.model_copy(update={"dataset": str(source)})  # the test trusts the folder
+
+    monkeypatch.setattr(measure_source, "placed_source", placed)
+    evaluation = measured(dataset, [models["sharp"]], reference=True)
+    assert evaluation.reference is not None and evaluation.reference.skipped is None
+    validation, base, gap = numbers_of(evaluation, models["sharp"])
+    assert base == evaluation.results.base_number(models["sharp"])
+    assert (validation.value, gap.value) == (0.5, -0.5)
+    halves = []
+    for number in (validation, gap):
+        low, _, high = interval_of(number)
+        halves.append((high - low) / 2)
+    # Student's interval of twelve shares, six of them 1; or the usual one of 144 images.
+    expected = 2.2 * 0.522 / 12**0.5 if unit == "patient" else 1.96 * 0.5 / 12
+    assert halves[0] == pytest.approx(expected, rel=0.2)
+    assert halves[1] > 0.99 * halves[0]
 
 
 def test_warnings_say_which_gap_is_large_and_why(evaluation: Evaluation) -> None:

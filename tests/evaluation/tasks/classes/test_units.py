@@ -14,9 +14,15 @@ import pytest
 from PIL import Image
 
 from counterfoil.building.build_dataset import build
+from counterfoil.data.labelled_images import deal_halves
+from counterfoil.data.open_source import open_source
 from counterfoil.dataset.verification import verify
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.tasks.classes.measures import source as measure_source
+from counterfoil.mining.audited import opened_parts
+from counterfoil.recipe import load_recipe
 from counterfoil.resampled_stats import Units
 from counterfoil.stats import Estimate
 from support.estimates import interval_of
@@ -171,6 +177,24 @@ def test_rows_store_the_number_of_their_video_and_a_dataset_is_whole(videos: Pat
         "a number, not the video's name"
     )
     assert verify(built).whole
+
+
+def test_mining_and_distances_know_the_videos_of_a_built_dataset(videos: Path) -> None:
+    evaluated(videos, "video")
+    built = videos.parent / f"video-{VIDEOS * FRAMES // 2}" / "built"
+    dataset = open_dataset(built)
+    stored = {row["key"]: row["unit"] for row in dataset.stored("unit")}
+    of_keys = np.array([stored[key] for key in dataset.keys])
+    recipe = load_recipe(built)
+    (images,) = opened_parts(recipe, [str(built)], open_source(recipe.source))
+    assert images.units is not None
+    halves = deal_halves(images.labels, 0, images.units)
+    assert not {*of_keys[halves.discover]} & {*of_keys[halves.confirm]}, (
+        "no video is in both halves"
+    )
+    for units in (np.array(images.units), measure_source._subject_units(dataset)):
+        together = {*zip(units.tolist(), of_keys.tolist(), strict=True)}
+        assert len(together) == len({*units.tolist()}) == VIDEOS
 
 
 def test_classes_of_one_unit_vary_as_one_class_of_these_units() -> None:

@@ -154,6 +154,10 @@ class ClassLines:
         labels = self._labels(line_labels, class_ids)
         planned = set(group.class_labels) & set(line_labels)
         counts = len(labels), len(planned)
+        # A shift may lack classes of the base. If no build made a group, no classes were planned.
+        classes_asked = len(planned)
+        if drop or not group.prompt:
+            classes_asked = len(line_labels)
         reason = self._reason_undecided(line, model, stored, index, counts)
         if differs or not (drop or line.class_name):
             class_ids = {cls.class_id for cls in answered.seen(index)}
@@ -181,7 +185,7 @@ class ClassLines:
             group.name,
             reason=reason,
             # A line on differing answers counts images, not classes.
-            classes=(0, 0) if differs else (len(labels), len(planned)),
+            classes=(0, 0) if differs else (len(labels), classes_asked),
             level=group.level,
         )
         return undecided, question

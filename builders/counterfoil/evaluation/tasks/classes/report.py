@@ -447,7 +447,7 @@ def class_entry(
         if gap is not None and validation is not None:
             notes += (
                 f"; {100 * validation:.1f} on validation images of the source: gap to the base"
-                f" {100 * gap.value:.1f} points, {interval_words(gap)}"
+                f" {100 * gap.value:z.1f} points, {interval_words(gap)}"
             )
     elif drop is not None:
         classes = group.classes

@@ -19,6 +19,7 @@ from counterfoil.evaluation.messages import message
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage, Tables
 from counterfoil.evaluation.scored_models import (
+    ChosenModels,
     choose_models,
     classifier_facts,
     is_stored,
@@ -107,6 +108,7 @@ class ClassesTask(Task):
     table = "robustness.csv"
     truth_columns = ("label", "class")
     answer_columns = ("answered", "confidence", "right")
+    chosen: ChosenModels | None = None
 
     def open(self) -> None:
         options = self.options
@@ -151,12 +153,13 @@ class ClassesTask(Task):
     ) -> None:
         names = [line.other_model for line in lines]
         files = filter(is_stored, names)
-        self.stored = read_stored(files, judged, self.subject)
+        self.stored = read_stored(files, judged, self.subject, self.chosen)
 
     def prepare(self) -> None:
         subject = self.subject
         options = self.options
         chosen = self.chosen
+        assert chosen is not None
         made_by, device = engine_and_device(options)
         placement = Placement(made_by, device, subject.classes)
         spread = placement.worth_for(len(subject.keys))

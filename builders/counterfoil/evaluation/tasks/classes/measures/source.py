@@ -75,6 +75,7 @@ from counterfoil.report.reference import (
     ReferenceResult,
 )
 from counterfoil.report.results import ResultRow, estimate_row
+from counterfoil.resampled_stats import Units
 from counterfoil.stats import Estimate
 from counterfoil.store.layout import writable_cache
 
@@ -335,8 +336,10 @@ def _units(images: LabelledImages) -> Ints:
 
 
 def _subject_units(subject: Subject) -> Ints:
-    """Return the unit of each image. With paired noise, images of one class and index share a
-    unit."""
+    """Return the unit of each image: that of the input dataset, if it names any. Otherwise, with
+    paired noise, images of one class and index share a unit."""
+    if subject.units is not None:
+        return subject.units.of_image
     numbered = []
     start = 0
     for part in subject.parts:
@@ -608,13 +611,11 @@ def prepared_reference(
             revisions = [folder.name for folder in prepared_folders(source)]
             if pin.revision not in revisions:
                 raise refusal("unknown-source.absent", None, source.dataset)
-        images = labelled_split(
-            source,
-            validation,
-            recipe.classes,
-            pin,
-            units=False,
-        )
+        try:
+            images = labelled_split(source, validation, recipe.classes, pin)
+        except UserError:
+            # This split may lack the units that another one has.
+            images = labelled_split(source, validation, recipe.classes, pin, units=False)
         first = first_of_classes(images.keys, images.labels, IMAGES_A_CLASS)
         images = rows_of(images, first)
     except reading_errors() as error:
@@ -679,6 +680,8 @@ def _gaps(
     readable = np.all(readable_of_models, axis=0)
     correct = np.stack(right_of_models, axis=1)
     both = []
+    bases = []
+    rows_of_classes = []
     why = "no class has enough images on the base"
     if answered.enough(0):
         why = "it has no readable image of these classes"
@@ -700,6 +703,8 @@ def _gaps(
                 shift_correct=together,
             )
             both.append(units)
+            bases.append(replace(cls, base_correct=cls.base_correct[:, places]))
+            rows_of_classes.append(rows)
     others = [cls for cls in both if cls.class_id in near.classes]
     unseen = None
     unseen_known = False
@@ -728,8 +733,8 @@ def _gaps(
     if not both:
         return result, []
     base_name = answered.group(0).name
-    bases = [replace(cls, base_present=cls.shift_present) for cls in both]
     seed = answered.seed
+    both = _by_unit(both, bases, rows_of_classes, _units(images), seed)
     gaps = accuracy_stats.drops_of_classes(both, paired=False, seed=seed, salt=_SALT)
     measured = {
         VALIDATION: accuracy_stats.class_averages(both, seed=seed, salt=_SALT),
@@ -742,6 +747,39 @@ def _gaps(
             estimate = numbers.interval(column)
             result_rows.append(estimate_row(measure, estimate, model=name, n=count))
     return result, result_rows
+
+
+def _by_unit(
+    both: Sequence[ClassUnits],
+    bases: Sequence[ClassUnits],
+    rows: Sequence[Ints],
+    units: Ints,
+    seed: int,
+) -> list[ClassUnits]:
+    """Return the classes of both sides with the unit of each image, if any images share one.
+
+    rows: those of each class among the validation images, whose units are (n,).
+    """
+    first = int(units.max()) + 1  # units of base images follow
+    numbered = []
+    for of_class, cls in zip(rows, bases, strict=True):
+        if cls.sources is None:
+            images, _ = cls.counts
+            of_base = first + np.arange(images)
+            first += images
+        else:
+            _, of_source, _ = cls.sources
+            of_base = first + of_source[cls.base_present]
+        numbered.append(np.concatenate([units[of_class], of_base]))
+    every = Units.of(np.concatenate(numbered))
+    if not every.shared:
+        return list(both)
+    draws = replace(every, seed=seed)
+    ends = np.cumsum([len(of_class) for of_class in numbered])
+    parts = np.split(draws.of_image, ends[:-1])
+    return [
+        replace(cls, sources=(draws, part, part)) for cls, part in zip(both, parts, strict=True)
+    ]
 
 
 REFERENCE = NestedMeasure(measure_reference)
