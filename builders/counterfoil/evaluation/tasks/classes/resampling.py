@@ -14,13 +14,17 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.tasks.classes.answers import (
     AllAnswers,
     AnsweredGroup,
+    ByChance,
     Resampled,
 )
 from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.resampled_stats import Drawn
-from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator
+from counterfoil.stats import CONFIDENCE, REPLICATES, bootstrap_weights, seeded_generator
 
 _WEIGHTS_AT_ONCE = 1 << 22  # replicates times images
+# Where the truth of a mean distance is 0, its resamples show √2 - 1 of its bias. So the whole bias is
+# at most larger by this many times what they show.
+_UNSHOWN_BIAS = math.sqrt(2)
 
 
 def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
@@ -100,6 +104,8 @@ class Resample:
     labels: tuple[int, ...] | None = None
     computed: int = 0
     """Of the base, the computed shift whose images alone are resampled; else 0."""
+    by_chance: ByChance | None = None
+    """See `Measure`."""
 
 
 def resampled_numbers(
@@ -108,7 +114,8 @@ def resampled_numbers(
 ) -> list[Drawn]:
     """Return each measure with its resamples. Images are drawn for all of them together.
 
-    The bias is that of the resamples: their mean less the value.
+    The bias is that of the resamples: their mean less the value. A mean distance may have more of
+    it, and may be 0 if chance alone often gives as much.
     """
     subject = answered.subject
     answers = answered.answers
@@ -125,7 +132,7 @@ def resampled_numbers(
             correct_top_k=answers.correct_top_k[rows, model],
             confidence=answered.confidence[rows, model].astype(np.float64),
         )
-        groups.append((sample.value_of, rows, group))
+        groups.append((sample, rows, group))
     generator_of = _generators(subject, answered.seed)
     of_strata = []
     for stratum in np.unique(strata).tolist():
@@ -142,16 +149,20 @@ def resampled_numbers(
         for rows, unit_of_row, count, generator in of_strata:
             drawn_units = bootstrap_weights(count, size, generator)
             weights[:, rows] = drawn_units[:, unit_of_row]
-        for number, (value_of, rows, group) in enumerate(groups):
+        weights_of = {}
+        for number, (sample, rows, group) in enumerate(groups):
             if len(rows):
-                values = value_of(group, weights[:, rows])
+                of_models = (sample.group, sample.labels, sample.computed)
+                if of_models not in weights_of:
+                    weights_of[of_models] = weights[:, rows]
+                values = sample.value_of(group, weights_of[of_models])
                 drawn[number, start : start + size] = values
     numbers = []
-    for (value_of, rows, group), draws in zip(groups, drawn, strict=True):
+    for (sample, rows, group), draws in zip(groups, drawn, strict=True):
         value = math.nan
         if len(rows):
             each_once = np.ones((1, len(rows)))
-            value = value_of(group, each_once).item()
+            value = sample.value_of(group, each_once).item()
         units_drawn = np.stack([strata[rows], units[rows]])
         different = np.unique(units_drawn, axis=1)
         _, count = different.shape
@@ -161,12 +172,20 @@ def resampled_numbers(
         bias = 0.0
         if np.isfinite(draws).any():
             bias = float(np.nanmean(draws)) - value
+        doubt = 0.0
+        if sample.by_chance is not None and math.isfinite(value):
+            doubt = _UNSHOWN_BIAS * max(0.0, bias)
+            rng = seeded_generator(answered.seed, "by chance")
+            by_chance = sample.by_chance(group, len(rows) / count, rng)
+            if value <= np.quantile(by_chance, (1 + CONFIDENCE) / 2):
+                doubt = value
         number = Drawn(
             value,
             draws,
             bias,
             (0.0, 0.0),
             count,
+            doubt=(doubt, 0.0),
             by_units=count < len(rows),
         )
         numbers.append(number)
