@@ -108,6 +108,16 @@ class Resample:
     """See `Measure`."""
 
 
+def _answered_group(answered: AllAnswers, rows: Ints, model: int) -> AnsweredGroup:
+    answers = answered.answers
+    return AnsweredGroup(
+        labels=answered.subject.labels[rows],
+        correct=answers.correct[rows, model],
+        correct_top_k=answers.correct_top_k[rows, model],
+        confidence=answered.confidence[rows, model].astype(np.float64),
+    )
+
+
 def resampled_numbers(
     answered: AllAnswers,
     samples: Sequence[Resample],
@@ -118,21 +128,23 @@ def resampled_numbers(
     it, and may be 0 if chance alone often gives as much.
     """
     subject = answered.subject
-    answers = answered.answers
     if not samples:
         return []
     strata, units = strata_and_units(subject)
+    rows_of = {}
+    for sample in samples:
+        of_models = (sample.group, sample.labels, sample.computed)
+        if of_models not in rows_of:
+            rows_of[of_models] = answered.rows_of_labels(*of_models)
+    wanted = np.unique(np.concatenate(list(rows_of.values())))
+    strata = strata[wanted]
+    units = units[wanted]
     groups = []
     for sample in samples:
-        model = sample.model
-        rows = answered.rows_of_labels(sample.group, sample.labels, sample.computed)
-        group = AnsweredGroup(
-            labels=subject.labels[rows],
-            correct=answers.correct[rows, model],
-            correct_top_k=answers.correct_top_k[rows, model],
-            confidence=answered.confidence[rows, model].astype(np.float64),
-        )
-        groups.append((sample, rows, group))
+        of_models = (sample.group, sample.labels, sample.computed)
+        group = _answered_group(answered, rows_of[of_models], sample.model)
+        groups.append((sample, of_models, group))
+    places_of = {key: np.searchsorted(wanted, rows) for key, rows in rows_of.items()}
     generator_of = _generators(subject, answered.seed)
     of_strata = []
     for stratum in np.unique(strata).tolist():
@@ -142,28 +154,26 @@ def resampled_numbers(
         of_strata.append((rows, unit_of_row, len(different), generator))
     shape = len(samples), REPLICATES
     drawn = np.full(shape, np.nan)
-    most = max(1, _WEIGHTS_AT_ONCE // len(strata))
+    most = max(1, _WEIGHTS_AT_ONCE // max(1, len(strata)))
     for start in range(0, REPLICATES, most):
         size = min(most, REPLICATES - start)
         weights = np.empty((size, len(strata)))  # how often each image is drawn
         for rows, unit_of_row, count, generator in of_strata:
             drawn_units = bootstrap_weights(count, size, generator)
             weights[:, rows] = drawn_units[:, unit_of_row]
-        weights_of = {}
-        for number, (sample, rows, group) in enumerate(groups):
-            if len(rows):
-                of_models = (sample.group, sample.labels, sample.computed)
-                if of_models not in weights_of:
-                    weights_of[of_models] = weights[:, rows]
+        weights_of = {key: weights[:, places] for key, places in places_of.items()}
+        for number, (sample, of_models, group) in enumerate(groups):
+            if len(group.labels):
                 values = sample.value_of(group, weights_of[of_models])
                 drawn[number, start : start + size] = values
     numbers = []
-    for (sample, rows, group), draws in zip(groups, drawn, strict=True):
+    for (sample, of_models, group), draws in zip(groups, drawn, strict=True):
+        places = places_of[of_models]
         value = math.nan
-        if len(rows):
-            each_once = np.ones((1, len(rows)))
+        if len(places):
+            each_once = np.ones((1, len(places)))
             value = sample.value_of(group, each_once).item()
-        units_drawn = np.stack([strata[rows], units[rows]])
+        units_drawn = np.stack([strata[places], units[places]])
         different = np.unique(units_drawn, axis=1)
         _, count = different.shape
         if subject.units is not None:  # as in `Units.mean`
@@ -174,11 +184,10 @@ def resampled_numbers(
             bias = float(np.nanmean(draws)) - value
         doubt = 0.0
         if sample.by_chance is not None and math.isfinite(value):
-            doubt = _UNSHOWN_BIAS * max(0.0, bias)
             rng = seeded_generator(answered.seed, "by chance")
-            by_chance = sample.by_chance(group, len(rows) / count, rng)
-            if value <= np.quantile(by_chance, (1 + CONFIDENCE) / 2):
-                doubt = value
+            by_chance = sample.by_chance(group, len(places) / count, rng)
+            is_chance = value <= np.quantile(by_chance, (1 + CONFIDENCE) / 2)
+            doubt = value if is_chance else _UNSHOWN_BIAS * max(0.0, bias)
         number = Drawn(
             value,
             draws,
@@ -186,7 +195,7 @@ def resampled_numbers(
             (0.0, 0.0),
             count,
             doubt=(doubt, 0.0),
-            by_units=count < len(rows),
+            by_units=count < len(places),
         )
         numbers.append(number)
     return numbers

@@ -45,13 +45,19 @@ def _groups(answered: AllAnswers) -> Iterator[_Confidences]:
 
 
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
-    keys = []
-    samples = []
-    for model, index, _, right in _groups(answered):
-        keys.append({"n": len(right), **answered.key(model, index)})
-        samples.append(Resample(_resampled_error, index, model, by_chance=_errors_by_chance))
-    for key, number in zip(keys, resampled_numbers(answered, samples), strict=True):
-        yield estimate_row("calibration_error", number.interval(), **key)
+    groups = list(_groups(answered))
+    error_of = {}
+    for index in {of_model.group for of_model in groups}:
+        models = [of_model.model for of_model in groups if of_model.group == index]
+        samples = []
+        for model in models:
+            samples.append(Resample(_resampled_error, index, model, by_chance=_errors_by_chance))
+        for model, number in zip(models, resampled_numbers(answered, samples), strict=True):
+            error_of[model, index] = number.interval()
+    for model, index, _, right in groups:
+        error = error_of[model, index]
+        key = answered.key(model, index)
+        yield estimate_row("calibration_error", error, n=len(right), **key)
 
 
 def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
