@@ -363,11 +363,18 @@ SHARED = 0.5
 SURE = 0.999
 
 
-def answered_of(right: Bools, present: Bools | None = None, seed: int = 0) -> AllAnswers:
+def answered_of(
+    right: Bools,
+    present: Bools | None = None,
+    seed: int = 0,
+    confidence: Floats | None = None,
+) -> AllAnswers:
     """Return answers (groups, classes, images, models) to the present images (groups, classes,
     images), which are all unless given, the base first.
 
-    One class and index is one scene in all groups.
+    One class and index is one scene in all groups. confidence: of each present image, (n,). By
+    default all answers have the same, so that the calibration error is its distance from the
+    accuracy.
     """
     if present is None:
         present = np.ones(right.shape[:3], bool)
@@ -394,9 +401,8 @@ def answered_of(right: Bools, present: Bools | None = None, seed: int = 0) -> Al
     answers = ModelAnswers(
         np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct
     )
-    # Every answer has the same confidence, so that the calibration error is its distance from the
-    # accuracy.
-    predictions = SimpleNamespace(confidence=np.full(len(correct), SURE, np.float32))
+    sure = np.full(len(correct), SURE) if confidence is None else confidence
+    predictions = SimpleNamespace(confidence=sure.astype(np.float32))
     classifiers = [SimpleNamespace(name=name, sha256=None, score_scale="logits") for name in MODELS]
     scored: Any = tuple(
         SimpleNamespace(classifier=each, predictions=predictions) for each in classifiers

@@ -3,6 +3,8 @@ is known."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -270,6 +272,18 @@ def test_sums_and_ratios_are_those_of_values(drawn: list[DetectorScores]) -> Non
     low, high = bounds(resampled_ratio(shifts[0], base).interval())
     assert low < shifts[0].value / base.value < high
     assert np.isnan(resampled_ratio(base, weighted_sum([(0.0, base)])).value)
+
+
+def test_a_share_of_the_base_is_one_less_the_relative_drop(drawn: list[DetectorScores]) -> None:
+    base, *shifts = (scores.measures["AP"] for scores in drawn)
+    for part in (base, *shifts):
+        lost = weighted_sum([(1.0, base), (-1.0, part)])
+        relative = replace(resampled_ratio(lost, base), signed=True).interval()
+        least, most = bounds(relative)
+        low, high = bounds(resampled_ratio(part, base).interval())
+        assert (low, high) == (pytest.approx(max(0.0, 1 - most)), pytest.approx(1 - least))
+    # A detector that loses nothing may gain on other images.
+    assert bounds(resampled_ratio(base, base).interval())[1] > 1
 
 
 def test_intervals_that_hold_at_once_are_longer(drawn: list[DetectorScores]) -> None:

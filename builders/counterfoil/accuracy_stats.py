@@ -27,7 +27,6 @@ from scipy.special import ndtr, ndtri
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.resampled_stats import Drawn, Units, UnitValues, interval_of_draws
 from counterfoil.stats import (
-    CONFIDENCE,
     REPLICATES,
     Bounds,
     EndDistances,
@@ -782,39 +781,6 @@ def confidence_bins(confidence: AnyFloats) -> Ints:
     ends = np.ceil(confidence.astype(np.float64) * BINS)
     number = ends.astype(np.int64) - 1
     return np.clip(number, 0, BINS - 1)
-
-
-def calibration_errors(
-    confidence: AnyFloats,
-    right: Bools,
-    rng: np.random.Generator,
-) -> list[Estimate]:
-    """Return the expected calibration error of each model, with its interval.
-
-    confidence, right: (n, models), n >= 1. The error is the mean over bins of the distance between
-    confidence and accuracy. The error is biased upward, and its bootstrap draws are biased upward
-    further, so the interval is extended to include the value.
-    """
-    apart = right - confidence.astype(np.float64)
-    bins = confidence_bins(confidence)
-    images, models = right.shape
-    signed = []
-    for model in range(models):
-        of_bin = bins[:, [model]] == np.unique(bins[:, model])
-        signed.append(of_bin * apart[:, [model]])
-    drawn = np.empty((models, REPLICATES))
-    for block, weights in _weights(images, REPLICATES, rng):
-        for model, signed_bins in enumerate(signed):
-            sums = np.abs(weights @ signed_bins)
-            drawn[model, block] = sums.sum(axis=1) / images
-    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    ends = np.quantile(drawn, tails, axis=1)
-    estimates = []
-    for signed_bins, (low, high) in zip(signed, ends.T.tolist(), strict=True):
-        sums = np.abs(signed_bins.sum(axis=0))
-        value = float(sums.sum()) / images
-        estimates.append(Estimate(value, min(low, value), max(high, value)))
-    return estimates
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,12 @@ class Drawn:
     """The number of images with an object, or of units with one if images share units."""
     signed: bool = False
     """Whether the number is a difference, which may be below 0."""
+    relative: bool = False
+    """Whether the number is a share of another one: a share may be above 1, and a difference below
+    -1."""
+    doubt: Bounds = (0.0, 0.0)
+    """How much lower and higher the value may be without a bias that the resamples do not show, as
+    that of a mean distance. Such a number varies as a difference does."""
     by_units: bool = False
     """Whether images share units."""
     without: Floats | None = None
@@ -95,14 +101,15 @@ class Drawn:
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
             return Estimate(self.value)
-        adds_image = self.signed and self.without is None
+        is_difference = self.signed or self.relative or any(self.doubt)
+        adds_image = is_difference and self.without is None
         error = float(np.std(drawn, ddof=1))
         if self.without is not None:
             error = _error_with_one_more(self.without)
         middle = self.value - self.bias
         if error <= STILL:
             below = above = 0.0
-        elif self.signed or not 0 < middle < 1:
+        elif is_difference or not 0 < middle < 1:
             one_more_image = 0.0
             if adds_image:
                 one_more_image = reach / math.sqrt(self.images * (self.images + 2))
@@ -115,15 +122,18 @@ class Drawn:
             low, high = wilson_reach(middle, rows, reach, self.images - 1)
             below = middle - low
             above = high - middle
-        is_seen = self.signed and (self.by_units or self.without is not None)
+        is_seen = is_difference and (self.by_units or self.without is not None)
         if error <= STILL or not is_seen:
             below, above = mover_distances((below, above), self.unseen)
         if below + above <= STILL:
             below = above = reach**2 / (self.images + reach**2)
-        # A share of the base's score may itself be above 1, and a relative drop may be below -1.
         least = -1.0 if self.signed else 0.0
-        low = min(self.value, max(least, middle - below))
-        high = max(self.value, min(1.0, middle + above))
+        most = 1.0
+        if self.relative:
+            least, most = (-math.inf, 1.0) if self.signed else (0.0, math.inf)
+        doubt_below, doubt_above = self.doubt
+        low = min(self.value, max(least, middle - below - doubt_below))
+        high = max(self.value, min(most, middle + above + doubt_above))
         return Estimate(self.value, float(low), float(high))
 
 
@@ -146,12 +156,16 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
     a mean of shifts."""
     below = []
     above = []
+    doubt = np.zeros(2)
     for weight, part in parts:
         lower, upper = part.unseen
+        of_part = part.doubt
         if weight <= 0:  # the upper end of a subtracted part moves the lower end of the sum
             lower, upper = upper, lower
+            of_part = of_part[::-1]
         below.append(abs(weight) * lower)
         above.append(abs(weight) * upper)
+        doubt += abs(weight) * np.array(of_part)
     without: Floats | None = None
     left_out = [weight * part.without for weight, part in parts if part.without is not None]
     if len(left_out) == len(parts):
@@ -163,6 +177,7 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
         unseen=(math.hypot(*below), math.hypot(*above)),
         images=min(part.images for _, part in parts),
         signed=any(weight < 0 or part.signed for weight, part in parts),
+        doubt=(float(doubt[0]), float(doubt[1])),
         by_units=any(part.by_units for _, part in parts),
         without=without,
     )
@@ -190,6 +205,8 @@ def resampled_ratio(part: Drawn, whole: Drawn) -> Drawn:
         bias=value - corrected,
         unseen=(float(below) / whole.value, float(above) / whole.value),
         images=min(part.images, whole.images),
+        relative=True,
+        doubt=(part.doubt[0] / whole.value, part.doubt[1] / whole.value),
         by_units=part.by_units,
         without=without,
     )
@@ -485,6 +502,7 @@ def interval_of_draws(
         unseen=(0.0, 0.0),
         images=units,
         signed=least < 0,
+        relative=least < -1,
         by_units=True,
     )
     return number.interval()

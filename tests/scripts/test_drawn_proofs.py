@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import prove_calibration
 import prove_corruption_errors
 import prove_gate
 import prove_masks
@@ -30,6 +31,12 @@ def test_errors_of_corruption_benchmarks_have_an_interval_in_nearly_every_set() 
         assert all(0 <= share <= 100 for share in held)
         assert all(0 < width < 100 for width in widths)
         assert row[-1] == "100 %" or int(row[0]) < 50
+
+
+@pytest.mark.parametrize("world", ["calibrated", "10 points too sure"])
+def test_intervals_of_calibration_errors_hold_the_truth(world: str) -> None:
+    held, _ = re.findall(r"\d+\.\d", prove_calibration.covered(1, world, 100, 30).cell("interval"))
+    assert float(held) > 80
 
 
 def test_a_gate_contradicts_itself_no_more_often_than_one_threshold(

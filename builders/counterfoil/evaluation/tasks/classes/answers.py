@@ -627,6 +627,9 @@ class AnsweredGroup:
 
 # The value of a measure in r resamples, (r,): weights (r, n) say how often each image is drawn.
 Resampled = Callable[[AnsweredGroup, Floats], Floats]
+# Values of a mean distance, (r,), that chance alone gives to a model without any distance. The second
+# argument is how many images count as one, because they share a unit.
+ByChance = Callable[[AnsweredGroup, float, np.random.Generator], Floats]
 
 
 @dataclass(frozen=True)
@@ -650,6 +653,8 @@ class Measure:
     """Whether a model with less of it is better."""
     resampled: Resampled | None = None
     """What a line of a gate measures: of all images of a group, or of those of one class."""
+    by_chance: ByChance | None = None
+    """For a mean distance, which chance makes larger: what chance alone gives."""
 
     def facts(self, name: str) -> MeasureFacts:
         return MeasureFacts(

@@ -317,15 +317,16 @@ class ClassLines:
                     rows = answered.rows_of_labels(group, labels, computed)
                     sides[side, labels] = rows, right[model]
                 else:
-                    value_of = MEASURES[line.share].resampled
-                    assert value_of is not None
+                    measure = MEASURES[line.share]
+                    assert measure.resampled is not None
                     column = answered.models.index(model)
                     samples[line, side] = Resample(
-                        value_of,
+                        measure.resampled,
                         group,
                         column,
                         labels,
                         computed,
+                        measure.by_chance,
                     )
         every_average = self._averages(list(sides.values()))
         averages = dict(zip(sides, every_average, strict=True))

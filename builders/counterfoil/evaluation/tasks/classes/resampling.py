@@ -14,13 +14,17 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.tasks.classes.answers import (
     AllAnswers,
     AnsweredGroup,
+    ByChance,
     Resampled,
 )
 from counterfoil.report.results import ResultRow, estimate_row
 from counterfoil.resampled_stats import Drawn
-from counterfoil.stats import REPLICATES, bootstrap_weights, seeded_generator
+from counterfoil.stats import CONFIDENCE, REPLICATES, bootstrap_weights, seeded_generator
 
 _WEIGHTS_AT_ONCE = 1 << 22  # replicates times images
+# Where the truth of a mean distance is 0, its resamples show √2 - 1 of its bias. So the whole bias is
+# at most larger by this many times what they show.
+_UNSHOWN_BIAS = math.sqrt(2)
 
 
 def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
@@ -100,6 +104,18 @@ class Resample:
     labels: tuple[int, ...] | None = None
     computed: int = 0
     """Of the base, the computed shift whose images alone are resampled; else 0."""
+    by_chance: ByChance | None = None
+    """See `Measure`."""
+
+
+def _answered_group(answered: AllAnswers, rows: Ints, model: int) -> AnsweredGroup:
+    answers = answered.answers
+    return AnsweredGroup(
+        labels=answered.subject.labels[rows],
+        correct=answers.correct[rows, model],
+        correct_top_k=answers.correct_top_k[rows, model],
+        confidence=answered.confidence[rows, model].astype(np.float64),
+    )
 
 
 def resampled_numbers(
@@ -108,24 +124,27 @@ def resampled_numbers(
 ) -> list[Drawn]:
     """Return each measure with its resamples. Images are drawn for all of them together.
 
-    The bias is that of the resamples: their mean less the value.
+    The bias is that of the resamples: their mean less the value. A mean distance may have more of
+    it, and may be 0 if chance alone often gives as much.
     """
     subject = answered.subject
-    answers = answered.answers
     if not samples:
         return []
     strata, units = strata_and_units(subject)
+    rows_of = {}
+    for sample in samples:
+        of_models = (sample.group, sample.labels, sample.computed)
+        if of_models not in rows_of:
+            rows_of[of_models] = answered.rows_of_labels(*of_models)
+    wanted = np.unique(np.concatenate(list(rows_of.values())))
+    strata = strata[wanted]
+    units = units[wanted]
     groups = []
     for sample in samples:
-        model = sample.model
-        rows = answered.rows_of_labels(sample.group, sample.labels, sample.computed)
-        group = AnsweredGroup(
-            labels=subject.labels[rows],
-            correct=answers.correct[rows, model],
-            correct_top_k=answers.correct_top_k[rows, model],
-            confidence=answered.confidence[rows, model].astype(np.float64),
-        )
-        groups.append((sample.value_of, rows, group))
+        of_models = (sample.group, sample.labels, sample.computed)
+        group = _answered_group(answered, rows_of[of_models], sample.model)
+        groups.append((sample, of_models, group))
+    places_of = {key: np.searchsorted(wanted, rows) for key, rows in rows_of.items()}
     generator_of = _generators(subject, answered.seed)
     of_strata = []
     for stratum in np.unique(strata).tolist():
@@ -135,24 +154,26 @@ def resampled_numbers(
         of_strata.append((rows, unit_of_row, len(different), generator))
     shape = len(samples), REPLICATES
     drawn = np.full(shape, np.nan)
-    most = max(1, _WEIGHTS_AT_ONCE // len(strata))
+    most = max(1, _WEIGHTS_AT_ONCE // max(1, len(strata)))
     for start in range(0, REPLICATES, most):
         size = min(most, REPLICATES - start)
         weights = np.empty((size, len(strata)))  # how often each image is drawn
         for rows, unit_of_row, count, generator in of_strata:
             drawn_units = bootstrap_weights(count, size, generator)
             weights[:, rows] = drawn_units[:, unit_of_row]
-        for number, (value_of, rows, group) in enumerate(groups):
-            if len(rows):
-                values = value_of(group, weights[:, rows])
+        weights_of = {key: weights[:, places] for key, places in places_of.items()}
+        for number, (sample, of_models, group) in enumerate(groups):
+            if len(group.labels):
+                values = sample.value_of(group, weights_of[of_models])
                 drawn[number, start : start + size] = values
     numbers = []
-    for (value_of, rows, group), draws in zip(groups, drawn, strict=True):
+    for (sample, of_models, group), draws in zip(groups, drawn, strict=True):
+        places = places_of[of_models]
         value = math.nan
-        if len(rows):
-            each_once = np.ones((1, len(rows)))
-            value = value_of(group, each_once).item()
-        units_drawn = np.stack([strata[rows], units[rows]])
+        if len(places):
+            each_once = np.ones((1, len(places)))
+            value = sample.value_of(group, each_once).item()
+        units_drawn = np.stack([strata[places], units[places]])
         different = np.unique(units_drawn, axis=1)
         _, count = different.shape
         if subject.units is not None:  # as in `Units.mean`
@@ -161,13 +182,20 @@ def resampled_numbers(
         bias = 0.0
         if np.isfinite(draws).any():
             bias = float(np.nanmean(draws)) - value
+        doubt = 0.0
+        if sample.by_chance is not None and math.isfinite(value):
+            rng = seeded_generator(answered.seed, "by chance")
+            by_chance = sample.by_chance(group, len(places) / count, rng)
+            is_chance = value <= np.quantile(by_chance, (1 + CONFIDENCE) / 2)
+            doubt = value if is_chance else _UNSHOWN_BIAS * max(0.0, bias)
         number = Drawn(
             value,
             draws,
             bias,
             (0.0, 0.0),
             count,
-            by_units=count < len(rows),
+            doubt=(doubt, 0.0),
+            by_units=count < len(places),
         )
         numbers.append(number)
     return numbers

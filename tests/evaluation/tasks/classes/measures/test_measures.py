@@ -14,14 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from colour_world import build_colours
-from counterfoil.accuracy_stats import calibration_errors
 from counterfoil.cli.main import app
 from counterfoil.dataset.label_checks import judged_checks
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers
+from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredGroup
 from counterfoil.evaluation.tasks.classes.measures import (
     EVERYWHERE,
     MEASURES,
@@ -219,8 +218,11 @@ def test_calibration_error_is_the_mean_distance_of_confidence_from_accuracy() ->
             naive += in_bin.mean() * abs(
                 right[in_bin].mean() - confidence[in_bin].astype(np.float64).mean()
             )
-    [error] = calibration_errors(confidence[:, None], right[:, None], rng)
-    assert error.value == pytest.approx(naive)
+    of_group = MEASURES["calibration_error"].resampled
+    assert of_group is not None
+    group = AnsweredGroup(np.zeros(500, np.int64), right, right, confidence.astype(np.float64))
+    [error] = of_group(group, np.ones((1, 500)))
+    assert error == pytest.approx(naive, abs=1e-5)
 
 
 def test_bins_of_confidence_hold_all_images(evaluation: Evaluation, models: dict[str, str]) -> None:

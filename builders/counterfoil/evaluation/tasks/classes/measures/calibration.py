@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
+from counterfoil.accuracy_stats import BINS, confidence_bins
 from counterfoil.arrays import AnyFloats, Bools, Floats
 from counterfoil.evaluation.tasks.classes.answers import (
     AllAnswers,
@@ -16,7 +17,7 @@ from counterfoil.evaluation.tasks.classes.answers import (
 )
 from counterfoil.evaluation.tasks.classes.resampling import Resample, resampled_numbers
 from counterfoil.report.results import ResultRow, Results, estimate_row
-from counterfoil.stats import Estimate, seeded_generator
+from counterfoil.stats import REPLICATES
 
 _MOST_LINES = 8
 _DIGITS = 5  # confidences are rounded, because another batch size changes their last bits
@@ -45,30 +46,18 @@ def _groups(answered: AllAnswers) -> Iterator[_Confidences]:
 
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     groups = list(_groups(answered))
-    errors_of: dict[tuple[int, int], Estimate] = {}
-    for index in answered.places:
-        members = [of_model for of_model in groups if of_model.group == index]
-        if not members:
-            continue
-        models = [of_model.model for of_model in members]
-        if answered.subject.units is not None:
-            samples = [Resample(_resampled_error, index, model) for model in models]
-            numbers = resampled_numbers(answered, samples)
-            errors = [number.interval() for number in numbers]
-        else:
-            confidence = np.stack([of_model.confidence for of_model in members], axis=1)
-            right = np.stack([of_model.right for of_model in members], axis=1)
-            # All models of a group share their draws.
-            group = answered.group(index)
-            rng = seeded_generator(answered.seed, "calibration", group.name)
-            errors = calibration_errors(confidence, right, rng)
-        for model, error in zip(models, errors, strict=True):
-            errors_of[model, index] = error
+    error_of = {}
+    for index in {of_model.group for of_model in groups}:
+        models = [of_model.model for of_model in groups if of_model.group == index]
+        samples = []
+        for model in models:
+            samples.append(Resample(_resampled_error, index, model, by_chance=_errors_by_chance))
+        for model, number in zip(models, resampled_numbers(answered, samples), strict=True):
+            error_of[model, index] = number.interval()
     for model, index, _, right in groups:
-        error = errors_of[model, index]
+        error = error_of[model, index]
         key = answered.key(model, index)
-        images = len(right)
-        yield estimate_row("calibration_error", error, n=images, **key)
+        yield estimate_row("calibration_error", error, n=len(right), **key)
 
 
 def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
@@ -82,6 +71,19 @@ def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
     apart = in_bin * distance[:, None]
     of_bins = np.abs(weights @ apart)
     return of_bins.sum(axis=1) / weights.sum(axis=1)
+
+
+def _errors_by_chance(
+    images: AnsweredGroup, images_a_unit: float, rng: np.random.Generator
+) -> Floats:
+    """Return errors of a model whose confidence equals its accuracy, (r,)."""
+    confidence = images.confidence.round(_DIGITS)
+    bins = confidence_bins(confidence)
+    _, bin_of_image, counts = np.unique(bins, return_inverse=True, return_counts=True)
+    sure = np.bincount(bin_of_image, confidence) / counts
+    right = rng.binomial(counts, sure.clip(0, 1), (REPLICATES, len(counts)))
+    apart = np.abs(right - counts * sure).sum(axis=1)
+    return apart * math.sqrt(images_a_unit) / len(bins)
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -189,11 +191,13 @@ MEASURES: dict[str, Measure] = {
         "Expected calibration error",
         "points",
         "The mean distance between a model's confidence in its top answer and its accuracy, over"
-        f" {BINS} bins of equal width; it is biased upwards with few images.",
+        f" {BINS} bins of equal width. Chance makes it larger with few images: its interval says"
+        " how small it may be.",
         shown=("report",),
         figure=reliability_figure,
         lower_is_better=True,
         resampled=_resampled_error,
+        by_chance=_errors_by_chance,
     ),
     "calibration": Measure(
         _bins("calibration"),
