@@ -73,6 +73,33 @@ def test_coco_splits_are_read_from_names_of_files_or_of_folders(tmp_path: Path) 
     }
 
 
+@pytest.mark.parametrize(
+    ("homes", "files"),
+    [
+        (("train", "valid"), ("train/_annotations.coco.json", "valid/_annotations.coco.json")),
+        (
+            ("images/train2017", "images/val2017"),
+            ("annotations/instances_train2017.json", "annotations/instances_val2017.json"),
+        ),
+    ],
+)
+def test_an_image_that_a_split_lacks_is_not_that_of_another_split(
+    homes: tuple[str, str], files: tuple[str, str], tmp_path: Path
+) -> None:
+    """Splits number their images alike, and one image of the second split was removed."""
+    for seed, (home, file) in enumerate(zip(homes, files, strict=True)):
+        drawn = drawn_objects(5, seed=seed)
+        draw_images(tmp_path / home, drawn)
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(json.dumps(coco_document(drawn)))
+    (tmp_path / homes[1] / "002.png").unlink()
+    objects = read(tmp_path)
+    kept = [f"{homes[1]}/{number:03d}.png" for number in (0, 1, 3, 4)]
+    assert [image.path for image in objects.splits["validation"]] == kept
+    assert objects.absent == {"train": 0, "validation": 1}
+    assert len(objects.splits["train"]) == 5
+
+
 def test_images_that_a_folder_lacks_are_counted_and_crowds_are_kept(tmp_path: Path) -> None:
     drawn = coco_folder(tmp_path)
     (tmp_path / "images" / drawn[0][0]).unlink()

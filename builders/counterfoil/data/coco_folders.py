@@ -224,6 +224,7 @@ def _rows(
     lists_of: dict[int | str, Any] = {}
     absent = 0
     used = set()
+    roots = _roots(document["images"], name, by_basename)
     for number, entry in enumerate(document["images"]):
         where = f"{path}: images[{number}]"
         written = entry if isinstance(entry, Mapping) else {}
@@ -236,7 +237,10 @@ def _rows(
         if outlines:
             lists[SEGMENTATION] = []
         lists_of[image] = lists
-        matches = _files_named(file, name, by_basename)
+        written_path, matches = _files_named(file, name, by_basename)
+        if roots:
+            # Of names that several folders have, the others are images of other splits.
+            matches = [image for image in matches if image.removesuffix(written_path) in roots]
         if not matches:
             absent += 1
         elif len(matches) > 1:
@@ -322,24 +326,45 @@ def _written_size(entry: Mapping[str, Any]) -> Size | None:
     return (width, height) if width > 0 and height > 0 else None
 
 
-def _files_named(file: str, name: str, by_basename: Mapping[str, list[str]]) -> list[str]:
-    """Return the images that `file` may mean in a COCO file at `name`: the image in the COCO file's
-    own folder, or the best matches.
+def _roots(
+    entries: Sequence[Any], name: str, by_basename: Mapping[str, Sequence[str]]
+) -> frozenset[str]:
+    """Return the folders from which a COCO file at `name` counts its paths, of those images whose
+    paths other folders have too. Return none if a path may mean several images.
+    """
+    roots = set()
+    for entry in entries:
+        file = entry.get("file_name") if isinstance(entry, Mapping) else None
+        if not isinstance(file, str):
+            continue
+        written, matches = _files_named(file, name, by_basename)
+        if len(matches) > 1:
+            return frozenset()
+        if len(by_basename.get(_basename(written), ())) > 1:
+            roots.update(image.removesuffix(written) for image in matches)
+    return frozenset(roots)
+
+
+def _files_named(
+    file: str, name: str, by_basename: Mapping[str, Sequence[str]]
+) -> tuple[str, Sequence[str]]:
+    """Return the path that `file` says, and the images that it may mean in a COCO file at `name`:
+    the image in the COCO file's own folder, or the best matches.
     """
     written = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
     same_basename = by_basename.get(_basename(written), ())
     matches = [image for image in same_basename if f"/{image}".endswith(f"/{written}")]
     if len(matches) < 2:
-        return matches
+        return written, matches
     home, _, coco_file = name.rpartition("/")
     stem, _ = posixpath.splitext(coco_file)
     beside = posixpath.join(home, written)
     if beside in matches:
-        return [beside]
+        return written, [beside]
     # For example, the COCO file instances_val2017.json means images/val2017/1.jpg.
     named = []
     for image in matches:
         *folders, _ = image.split("/")
         if any(part in stem for part in filter(None, folders)):
             named.append(image)
-    return named or matches
+    return written, named or matches
