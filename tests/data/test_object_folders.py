@@ -531,6 +531,18 @@ def test_labels_and_listed_files_without_an_image_are_counted(tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize("key", ["val", "validation", "valid"])
+def test_a_validation_split_is_read_or_its_lack_is_told(key: str, tmp_path: Path) -> None:
+    yolo_folder(tmp_path, 4)
+    train = "train: images/train"
+    (tmp_path / "data.yaml").write_text(f"{train}\n{key}: images/val\nnames: [box, disk]\n")
+    (note,) = read(tmp_path).notes
+    assert "'images/val'" in note and "validation" in note
+    (tmp_path / "data.yaml").write_text(f"{train}\n{key}: images/train\nnames: [box, disk]\n")
+    folder = read(tmp_path)
+    assert set(folder.splits) == {"train", "validation"} and folder.notes == ()
+
+
 # ---- Pascal VOC
 
 

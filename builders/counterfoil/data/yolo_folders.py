@@ -22,7 +22,12 @@ from counterfoil.errors import Problems, quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import format_count
 
-_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+# The keys of a split; YOLO's loaders read `validation` too.
+_SPLITS = {
+    "train": ("train",),
+    "validation": ("val", "validation", "valid"),
+    "test": ("test",),
+}
 # Shares may leave the image by rounding. YOLO's loaders allow as much.
 _BEYOND = 0.01
 
@@ -47,11 +52,18 @@ def yolo_folder(
     categories = _names(yaml_path, document)
     listed: dict[str, list[str]] = {}
     absent = {}
-    for key, split_name in _SPLITS.items():
-        paths, missing = _listed(yaml_path, document, document.get(key), names, images)
+    notes = []
+    for split_name, keys in _SPLITS.items():
+        entry = next(filter(None, map(document.get, keys)), None)
+        paths, missing = _listed(yaml_path, document, entry, names, images)
         if paths:
             listed[split_name] = paths
             absent[split_name] = missing
+        elif entry and split_name == "validation":
+            notes.append(
+                f"{yaml_path.name} names {quoted(str(entry))} for the split validation, and no image"
+                " is there"
+            )
     if not listed:
         raise refusal("invalid-yolo.folders", yaml_path)
     points = "kpt_shape" in document
@@ -75,7 +87,6 @@ def yolo_folder(
                 lists = _objects(folder, labels[stem], len(categories), points, problems)
             splits[split_name].append(WrittenObjects(path, lists))
         problems.refuse()
-    notes = []
     if unused:
         notes.append(
             f"{format_count(len(unused), 'file')} of labels, such as {quoted(labels[min(unused)])}, of"
