@@ -65,6 +65,30 @@ def test_the_three_forms_of_a_box_are_one_box(form: Any, box: list[float]) -> No
     ]
 
 
+def test_an_area_is_a_share_where_boxes_are() -> None:
+    cell = EMPTY | {"bbox": [[0.25, 0.5, 0.3, 0.5]] * 2, "category": [0, 0], "area": [0.15, 1200]}
+    objects = SourceObjects([cell], {0: 0}, "yolo").of_image(0, SIZE, SIZE)
+    assert objects["area"] == [pytest.approx(1200), 1200]
+
+
+@pytest.mark.parametrize(
+    ("marks", "crowds"),
+    [
+        ({"difficult": [1, 0, 1]}, [True, False, True]),
+        ({"is_difficult": [True, False, None]}, [True, False, False]),
+        ({"iscrowd": ["1", "0", "1"]}, [True, False, True]),
+        ({"difficult": ["1", "Unspecified", "0"]}, [True, False, False]),
+    ],
+)
+def test_difficult_objects_are_marked_as_crowds_are(
+    marks: dict[str, Any], crowds: list[bool], tmp_path: Path
+) -> None:
+    cell = {"bbox": [[0, 0, 4, 4]] * 3, "category": [0, 1, 0]} | marks
+    rows = saved(tmp_path / "data", [cell])
+    objects = objects_of(rows, source_of(tmp_path / "data")).of_image(0, SIZE, SIZE)
+    assert objects["iscrowd"] == crowds
+
+
 @given(
     st.lists(st.floats(-500, 500), min_size=4, max_size=4),
     st.tuples(st.integers(1, 300), st.integers(1, 300)),

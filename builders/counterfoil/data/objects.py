@@ -31,9 +31,12 @@ _KEYS = {
     "bbox": ("bbox", "bboxes", "box", "boxes"),
     "category": ("category", "categories", "category_id", "label", "labels", "class"),
     "area": ("area", "areas"),
-    "iscrowd": ("iscrowd", "is_crowd"),
+    # VOC's difficult objects are neither found nor missed, as crowds.
+    "iscrowd": ("iscrowd", "is_crowd", "difficult", "is_difficult"),
     "id": ("id", "bbox_id", "ids"),
 }
+# Texts and numbers of an object that is no crowd and not difficult.
+_UNMARKED = ("", "0", "0.0", "false", "none", "unspecified")
 # A cell may have a list for each of its parts too.
 _SPARE_LISTS = 100
 
@@ -130,13 +133,16 @@ class SourceObjects(RowTruth):
                 continue
             x, y, width, height = in_pixels(box, self.form, size)
             object_area = cell["area"][index] if cell["area"] else width * height
+            if self.form == "yolo" and object_area <= 1:
+                # The area too is a share of the image.
+                object_area *= size[0] * size[1]
             add_object(
                 objects,
                 id=cell["id"][index] if cell["id"] else index,
                 bbox=[x * across, y * down, width * across, height * down],
                 category=category,
                 area=object_area * across * down,
-                iscrowd=bool(cell["iscrowd"][index]) if cell["iscrowd"] else False,
+                iscrowd=cell["iscrowd"][index] if cell["iscrowd"] else False,
             )
         return objects
 
@@ -230,6 +236,7 @@ def _parts(value: Any, where: str, problems: Problems) -> dict[str, list[Any]]:
         return empty
     if not all(is_number(area) and area >= 0 for area in cell["area"]):
         cell["area"] = []
+    cell["iscrowd"] = [str(mark).strip().lower() not in _UNMARKED for mark in cell["iscrowd"]]
     if not all(type(number) is int and abs(number) < 1 << 63 for number in cell["id"]):
         cell["id"] = []
     return cell
