@@ -37,7 +37,11 @@ from counterfoil.evaluation.tasks.objects.categories import (
     map_categories,
     map_names,
 )
-from counterfoil.evaluation.tasks.objects.notes import misplaced_detections
+from counterfoil.evaluation.tasks.objects.notes import (
+    misplaced_detections,
+    other_form,
+    other_order,
+)
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject, open_objects
 from counterfoil.foreign_tables import (
     NUMBER,
@@ -156,9 +160,16 @@ def read_detections(
     most, misplaced = misplaced_detections(
         subject, detections.row, detections.box, detections.score
     )
+    if not most:
+        form = other_form(subject, detections.row, detections.box, detections.box, detections.score)
+        misplaced = form or misplaced
+        most = bool(form)
     if most:
         raise refusal("invalid-detections.file", name, misplaced)
-    notes = [categories.matched, misplaced]
+    order_note = other_order(
+        subject, detections.row, detections.box, detections.category, detections.score
+    )
+    notes = [categories.matched, misplaced, order_note]
     repeats = len(rows) - len(different)
     if repeats:
         notes.append(f"exact copies of other detections: {repeats:,}")
@@ -495,18 +506,21 @@ def run_detector(
     known = np.isin(labels, list(categories.index_of))
     rows = chosen[columns["row"][known]]
     edges = [columns[side][known] for side in _EDGES]
-    boxes = np.stack(edges, axis=1).astype(np.float64)
+    corners = np.stack(edges, axis=1).astype(np.float64)
+    boxes = corners.copy()
     extent = boxes[:, 2:] - boxes[:, :2]
     boxes[:, 2:] = np.maximum(0.0, extent)
     scores = columns["score"][known].astype(np.float64)
     _, misplaced = misplaced_detections(subject, rows, boxes, scores)
-    indices = [categories.index_of[label] for label in labels[known].tolist()]
-    notes = filter(None, (categories.matched, shifted, misplaced))
+    misplaced = other_form(subject, rows, corners, boxes, scores) or misplaced
+    indices = np.array([categories.index_of[label] for label in labels[known].tolist()], np.int64)
+    order = other_order(subject, rows, boxes, indices, scores)
+    notes = filter(None, (categories.matched, shifted, misplaced, order))
     return ModelDetections(
         name=name,
         row=rows,
         box=boxes,
-        category=np.array(indices, np.int64),
+        category=indices,
         score=scores,
         matched="; ".join(notes),
         sha256=getattr(detector, "sha256", ""),

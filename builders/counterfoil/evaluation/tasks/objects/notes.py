@@ -1,18 +1,27 @@
 """Notes on what changes a number.
 
-Of a detector: answers that were cut at a score, detections beyond 100, and boxes that do not fit
-their images, as boxes of another form or of another image size do. Of the true objects: copies,
-boxes beyond the edge, ids and sizes.
+Of a detector: answers that were cut at a score, detections beyond 100, boxes that do not fit their
+images or fit objects in another form, as boxes of another form or of another image size do, and
+categories in another order. Of the true objects: copies, boxes beyond the edge, ids and sizes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Ints
-from counterfoil.detection_stats import MOST_DETECTIONS, Detections, Matches, Objects
+from counterfoil.detection_stats import (
+    MOST_DETECTIONS,
+    THRESHOLDS,
+    Detections,
+    Matches,
+    Objects,
+    box_iou,
+)
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.report.words import (
     format_count,
@@ -27,6 +36,8 @@ _BEYOND = 0.1
 _MOST_OUTSIDE = 0.1
 # Fewer boxes do not show that all of them are too small, or are cut.
 _FEWEST = 20
+# Boxes that fit in another form in as many images fit by no chance.
+_FEWEST_IMAGES = 5
 
 
 def misplaced_detections(
@@ -72,6 +83,121 @@ def misplaced_detections(
             " smaller images, such as the model's input, or shares"
         )
     return False, ""
+
+
+@dataclass(frozen=True)
+class _BestBoxes:
+    """The best detection of each image of the first group that has objects, and these objects."""
+
+    chosen: Ints
+    """(n,) the places of the detections."""
+    starts: Ints
+    """(n,) where the pairs of each detection begin."""
+    detection: Ints
+    """The detection of each pair, by its place in `chosen`."""
+    thing: Ints
+    """The row in `Objects` of each pair."""
+
+    @classmethod
+    def of(cls, subject: DetectionSubject, row: Ints, score: Floats) -> _BestBoxes:
+        truth = subject.truth
+        image = subject.number_of[row]
+        first = np.flatnonzero((subject.dataset.shifts[row] == 0) & (image >= 0))
+        best_first = first[np.lexsort((-score[first], image[first]))]
+        of_images, places = np.unique(image[best_first], return_index=True)
+        low = np.searchsorted(truth.image, of_images)
+        counts = np.searchsorted(truth.image, of_images, side="right") - low
+        shown = counts > 0
+        low, counts = low[shown], counts[shown]
+        starts = np.cumsum(counts) - counts
+        detection = np.repeat(np.arange(len(counts)), counts)
+        thing = np.arange(len(detection)) + np.repeat(low - starts, counts)
+        return cls(best_first[places[shown]], starts, detection, thing)
+
+    def overlaps(self, subject: DetectionSubject, box: Floats) -> Bools:
+        """Return for each pair whether the detection lies on the object. box: of all detections."""
+        boxes = box[self.chosen][self.detection]
+        no_crowd = np.zeros(len(boxes), np.bool_)
+        return box_iou(boxes, subject.truth.box[self.thing], no_crowd) >= THRESHOLDS[0]
+
+    def hits(self, subject: DetectionSubject, box: Floats) -> int:
+        """Return how many detections lie on an object."""
+        return int(np.logical_or.reduceat(self.overlaps(subject, box), self.starts).sum())
+
+
+def other_form(
+    subject: DetectionSubject, row: Ints, numbers: Floats, box: Floats, score: Floats
+) -> str:
+    """Return a sentence if the best boxes lie on objects only if their numbers are read in another
+    form; else empty.
+
+    numbers: the four numbers of each box as they were given. box: [x, y, width, height] as read.
+    """
+    best = _BestBoxes.of(subject, row, score)
+    images = len(best.chosen)
+    if images < _FEWEST_IMAGES:
+        return ""
+    first, second, third, fourth = numbers.T
+    readings = {
+        "[x, y, width, height]": (first, second, third, fourth),
+        "[centre x, centre y, width, height]": (
+            first - third / 2,
+            second - fourth / 2,
+            third,
+            fourth,
+        ),
+        "corners [left, top, right, bottom]": (first, second, third - first, fourth - second),
+        "corners [top, left, bottom, right]": (second, first, fourth - second, third - first),
+        "[y, x, height, width]": (second, first, fourth, third),
+    }
+    hits = {}
+    for words, sides in readings.items():
+        boxes = np.stack(sides, axis=1)
+        boxes[:, 2:] = np.maximum(0.0, boxes[:, 2:])
+        hits[words] = best.hits(subject, boxes)
+    as_read = best.hits(subject, box)
+    words = max(hits, key=lambda each: hits[each])
+    if 2 * hits[words] < images or hits[words] <= 2 * as_read:
+        return ""
+    return (
+        f"the best box lies on an object in {as_read:,} of {images:,} images, and in"
+        f" {hits[words]:,} if boxes are read as {words}: they are probably that, unless"
+        " the dataset's boxes are wrong"
+    )
+
+
+def other_order(
+    subject: DetectionSubject, row: Ints, box: Floats, category: Ints, score: Floats
+) -> str:
+    """Return a sentence if the best boxes lie on objects of other categories by one rule, as those
+    of labels in another order do; else empty."""
+    best = _BestBoxes.of(subject, row, score)
+    truth = subject.truth
+    on_objects = best.overlaps(subject, box)
+    detection = best.detection[on_objects]
+    named = category[best.chosen][detection]
+    true = truth.category[best.thing[on_objects]]
+    # Of several objects under a box, one of its category comes first.
+    order = np.lexsort((true != named, detection))
+    _, firsts = np.unique(detection[order], return_index=True)
+    pairs: dict[int, Counter[int]] = {}
+    for index in order[firsts].tolist():
+        pairs.setdefault(int(named[index]), Counter())[int(true[index])] += 1
+    # A category of one or two boxes follows any rule.
+    often = {label: of_label for label, of_label in pairs.items() if of_label.total() > 2}
+    rule = {label: of_label.most_common(1)[0][0] for label, of_label in often.items()}
+    total = sum(of_label.total() for of_label in often.values())
+    explained = sum(often[label][true_label] for label, true_label in rule.items())
+    wrong = sum(often[label].total() - often[label][label] for label in rule)
+    one_rule = len(rule) > 1 and len(set(rule.values())) == len(rule)
+    if total < _FEWEST_DETECTIONS or 2 * wrong < total or not one_rule or explained < 0.8 * total:
+        return ""
+    names = subject.categories
+    swaps = [f"{names[label]} on {names[other]}" for label, other in rule.items() if label != other]
+    return (
+        f"{wrong:,} of {total:,} best boxes on an object name another category, by one rule"
+        f" ({format_list(swaps, _MOST_NAMED)}): labels are probably in another order"
+    )
 
 
 def misplaced_objects(subject: DetectionSubject) -> str:
