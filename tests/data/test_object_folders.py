@@ -397,6 +397,34 @@ def test_an_annotation_id_of_0_is_told(tmp_path: Path) -> None:
     assert any("pycocotools counts its object as missed" in note for note in read(tmp_path).notes)
 
 
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"ignore": 1}, "2 objects marked with ignore and not with iscrowd"),
+        ({"ignore": 1, "iscrowd": 1}, None),
+        ({"ignore": 0}, None),
+        ({"attributes": {"occluded": False, "rotation": 330.0}}, "2 boxes are rotated"),
+        ({"attributes": {"rotation": 0.0}}, None),
+        ({"attributes": {"rotation": "north"}}, None),
+        ({"area": 0}, "2 objects with an area of 0"),
+        ({"area": 1e5}, "2 objects with an area of 0 or of more than twice the box"),
+        ({"area": None}, None),
+    ],
+)
+def test_what_other_programs_read_in_another_way_is_told(
+    parts: dict[str, Any], words: str | None, tmp_path: Path
+) -> None:
+    coco_folder(tmp_path)
+
+    def change(document: dict[str, Any]) -> None:
+        for annotation in document["annotations"][:2]:
+            annotation |= parts
+
+    changed_coco(change)(tmp_path)
+    notes = read(tmp_path).notes
+    assert len(notes) == (words is not None) and all(words in note for note in notes)
+
+
 @pytest.mark.parametrize("ending", ["BMP", "tif", "jpeg", "gif"])
 def test_images_of_every_ending_keep_their_boxes(ending: str, tmp_path: Path) -> None:
     drawn = yolo_folder(tmp_path, 3)
@@ -591,6 +619,26 @@ def test_a_folder_of_pascal_voc_has_the_boxes_that_were_drawn(home: str, tmp_pat
     for name, objects in drawn:
         assert cells[name]["bbox"] == [list(map(float, box)) for _, box in objects]
         assert cells[name]["iscrowd"] == [number == 1 for number in range(len(objects))]
+
+
+def test_names_with_spaces_are_listed_and_rotated_boxes_are_told(tmp_path: Path) -> None:
+    voc_folder(tmp_path, 4)
+    for path in [*(tmp_path / "Annotations").iterdir(), *(tmp_path / "JPEGImages").iterdir()]:
+        path.rename(path.with_name(f"IMG {path.name}"))
+    for path in (tmp_path / "ImageSets" / "Main").iterdir():
+        lines = [f"IMG {line.split()[0]}" for line in path.read_text().splitlines()]
+        path.write_text("\n".join(lines))
+    folder = read(tmp_path)
+    assert {split: len(images) for split, images in folder.splits.items()} == {
+        "train": 2,
+        "validation": 2,
+    }
+    assert not any("rotated" in note for note in folder.notes)
+    path = tmp_path / "Annotations" / "IMG 000.xml"
+    attribute = "<attribute><name>rotation</name><value>30.0</value></attribute>"
+    text = path.read_text().replace("<bndbox>", f"<attributes>{attribute}</attributes><bndbox>")
+    path.write_text(text)
+    assert any(re.match(r"\d+ box(es are| is) rotated", note) for note in read(tmp_path).notes)
 
 
 def test_annotations_beside_images_are_split_by_their_folders(tmp_path: Path) -> None:

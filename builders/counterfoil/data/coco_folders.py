@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from counterfoil.data.written_objects import (
     file_content,
     is_box,
     is_number,
+    is_rotated,
+    rotated_notes,
     written_id,
 )
 from counterfoil.documents import parse_json
@@ -88,13 +90,7 @@ def coco_folder(
             f"the category {quoted(group)} has no object and groups the others, so it is no"
             " category here"
         )
-    from_zero = sum(written_id(entry.get("id")) == 0 for entry in annotations)
-    if from_zero:
-        notes.append(
-            f"{format_count(from_zero, 'annotation')} with the id 0: pycocotools counts its object as"
-            " missed (its issue"
-            " 332), and Counterfoil matches it like any other"
-        )
+    notes += _notes(annotations)
     # The usual numbers need no mention. Ids that are texts are no numbers.
     ids = tuple(number for number, name in categories.items() if name != group)
     if ids == tuple(range(1, len(ids) + 1)):
@@ -110,6 +106,39 @@ def coco_folder(
         tuple(notes),
         outlined=bool(annotations) and all(entry.get("segmentation") for entry in annotations),
     )
+
+
+def _notes(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield sentences on annotations that other programs may read in another way."""
+    from_zero = ignored = rotated = odd = 0
+    for entry in annotations:
+        from_zero += written_id(entry.get("id")) == 0
+        ignored += entry.get("ignore") in (1, True) and not entry.get("iscrowd")
+        attributes = entry.get("attributes")
+        if isinstance(attributes, Mapping):
+            rotated += is_rotated(attributes.get("rotation"))
+        area = entry.get("area")
+        _, _, width, height = entry["bbox"]
+        if is_number(area) and area >= 0:
+            # A crowd has an outline too, and boxes may be rounded.
+            odd += area > 2 * width * height or (area == 0 and width * height > 0)
+    if from_zero:
+        yield (
+            f"{format_count(from_zero, 'annotation')} with the id 0: pycocotools counts its object as"
+            " missed (its issue"
+            " 332), and Counterfoil matches it like any other"
+        )
+    if ignored:
+        yield (
+            f"{format_count(ignored, 'object')} marked with ignore and not with iscrowd: they count"
+            " like any other, as with pycocotools"
+        )
+    yield from rotated_notes(rotated)
+    if odd:
+        yield (
+            f"{format_count(odd, 'object')} with an area of 0 or of more than twice the box: small,"
+            " medium and large are taken from the area, as with pycocotools"
+        )
 
 
 def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:

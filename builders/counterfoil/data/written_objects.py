@@ -272,6 +272,26 @@ def is_box(value: Any) -> TypeGuard[list[float]]:
     return isinstance(value, list | tuple) and len(value) == 4 and all(map(is_number, value))
 
 
+def is_rotated(degrees: Any) -> bool:
+    """Return whether an attribute of a box, as CVAT writes it, says that the box is rotated."""
+    try:
+        angle = float(degrees)
+    except (TypeError, ValueError):
+        return False
+    return math.isfinite(angle) and 1 <= angle % 360 <= 359
+
+
+def rotated_notes(count: int) -> tuple[str, ...]:
+    """Return a sentence on rotated boxes, if there are any."""
+    if not count:
+        return ()
+    boxes = format_count(count, "box is", "boxes are")
+    return (
+        f"{boxes} rotated, as the attribute rotation says, and read as before the rotation: a box"
+        " around the object has other sides",
+    )
+
+
 def written_id(value: Any) -> int | str | None:
     """Return an id as a number if it is a whole number, also as text or 3.0, else as text; None for
     anything else."""
