@@ -378,6 +378,38 @@ def test_an_empty_category_that_groups_others_is_no_category(name: str, tmp_path
     assert any("'things' has no object and groups the others" in note for note in folder.notes)
 
 
+@pytest.mark.parametrize(
+    ("root", "used", "right"),
+    [
+        ({"supercategory": "none"}, False, True),
+        ({"supercategory": "none"}, True, False),
+        ({}, False, False),
+    ],
+)
+def test_a_group_that_has_the_name_of_its_category_is_no_category(
+    root: dict[str, str], used: bool, right: bool, tmp_path: Path
+) -> None:
+    """Roboflow's project of disks has a group `disk` and a category `disk`."""
+    coco_folder(tmp_path)
+
+    def change(document: dict[str, Any]) -> None:
+        for entry in document["annotations"]:
+            entry["category_id"] = 1
+        document["annotations"][0]["category_id"] = int(not used)
+        category = {"id": 1, "name": "disk", "supercategory": "disk"}
+        document["categories"] = [{"id": 0, "name": "disk"} | root, category]
+
+    changed_coco(change)(tmp_path)
+    if right:
+        folder = read(tmp_path)
+        assert folder.groups == {"disk (group)"} and folder.names == ("disk (group)", "disk")
+        cells = boxes_of(tmp_path).values()
+        assert {category for cell in cells for category in cell["category"]} == {1}
+    else:
+        with refuses("invalid-coco", None, "expected each category once"):
+            read(tmp_path)
+
+
 def test_an_empty_category_of_its_own_stays(tmp_path: Path) -> None:
     coco_folder(tmp_path)
     # A stranger's file may hold anything as the group of a category.

@@ -25,6 +25,7 @@ from counterfoil.data.written_objects import (
 )
 from counterfoil.documents import parse_json
 from counterfoil.errors import Problems, quoted, some_of
+from counterfoil.recipe.names import plain_name
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import format_count
 
@@ -206,14 +207,36 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
             problems.add("invalid-coco.category", f"{path}: categories[{index}]", entry)
         else:
             names[number] = name
+    if all(isinstance(number, int) for number in names):
+        names = dict(sorted(names.items()))
+    if names and not problems.count:
+        _rename_group(names, document)
     if not problems.count:
         problem = categories_problem([*names.values()]) if names else "found no category"
         if problem:
             problems.add("invalid-coco.categories", path, problem)
     problems.refuse()
-    if all(isinstance(number, int) for number in names):
-        return dict(sorted(names.items()))
     return names
+
+
+def _rename_group(names: dict[int | str, str], document: Mapping[str, Any]) -> None:
+    """Give a group without objects, numbered 0, another name if a category has its name: Roboflow calls
+    the group as the project, which may be called as its only class.
+    """
+    if [*names] != [*range(len(names))]:
+        return
+    above = [
+        entry.get("supercategory")
+        for entry in document["categories"]
+        if written_id(entry["id"]) == 0
+    ]
+    used = any(
+        isinstance(entry, Mapping) and written_id(entry.get("category_id")) == 0
+        for entry in document["annotations"]
+    )
+    others = [plain_name(name) for number, name in names.items() if number]
+    if above == ["none"] and not used and plain_name(names[0]) in others:
+        names[0] += " (group)"
 
 
 def _group(
@@ -223,12 +246,13 @@ def _group(
     with one."""
     if len(names) < 2 or 0 in used:
         return None
-    name, *_ = names.values()
+    first, *_ = names
+    name = names[first]
     above_first = None
     groups = set()
     for entry in entries:
         above = entry.get("supercategory")
-        if entry["name"] == name:
+        if written_id(entry["id"]) == first:
             above_first = above
         if isinstance(above, str) and entry["name"] != above:
             groups.add(above)
