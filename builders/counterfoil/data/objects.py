@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.data.messages import message, refusal
 from counterfoil.data.truth import RowTruth, refuse_unclear_turns
-from counterfoil.data.written_objects import Size, add_object, from_shares, is_box, is_number
+from counterfoil.data.written_objects import (
+    Size,
+    add_object,
+    agree,
+    from_shares,
+    is_box,
+    is_number,
+    written_id,
+)
 from counterfoil.documents import parse_json
-from counterfoil.errors import Problems
+from counterfoil.errors import Problems, quoted
 from counterfoil.recipe.names import plain_name
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, OBJECTS, no_objects
+from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UnreadableImage, picture_sides
 
 if TYPE_CHECKING:
@@ -37,6 +46,8 @@ _KEYS = {
 }
 # Texts and numbers of an object that is no crowd and not difficult.
 _UNMARKED = ("", "0", "0.0", "false", "none", "unspecified")
+# Columns of a table beside the objects.
+_SIDES = ("width", "height")
 # A cell may have a list for each of its parts too.
 _SPARE_LISTS = 100
 
@@ -89,34 +100,49 @@ class SourceObjects(RowTruth):
         """Raise UserError if no chosen image has an object, or if nothing says whether boxes are of
         turned photographs.
 
-        The note says if categories are not those of the data in their order, and nothing says their
-        numbers.
+        Notes say if images have another size than columns say, if categories are not those of the
+        data in their order and nothing says their numbers, and if numbers may count from 1.
         """
         side = (1, 1)
         if not any(self.of_image(row, side, side)["bbox"] for row in chosen):
             where = f"source.objects: {rows.place}"
             raise refusal("no-images.objects", where, len(chosen), len(source.categories))
+        notes = []
         turned = 0
-        if "exif" not in source.model_fields_set and rows.rendered is None:
+        unclear = "exif" not in source.model_fields_set
+        sized = self.form != "yolo" and set(_SIDES) <= set(rows.columns)
+        if (unclear or sized) and rows.rendered is None:
             with_boxes = [row for row in chosen if self.cells[row]["bbox"]]
-            for encoded in rows.images(with_boxes):
-                with contextlib.suppress(UnreadableImage):
-                    turned += picture_sides(encoded).turned
-        refuse_unclear_turns(turned, rows, "boxes")
+            turned, unlike = _sides_of(rows, with_boxes)
+            if unlike and sized:
+                notes.append(
+                    f"{format_count(len(unlike), 'image has', 'images have')} another size than the"
+                    f" columns width and height say ({unlike[0]}): boxes may be of that size"
+                )
+        if unclear:
+            refuse_unclear_turns(turned, rows, "boxes")
         names = rows.class_names(source.objects or "")
-        if names is None or source.category_ids:
-            return ()
-        of_data = tuple(map(plain_name, names))
+        of_data = None if names is None else tuple(map(plain_name, names))
         of_recipe = tuple(map(plain_name, source.categories))
         # An empty first category may group the others.
-        if of_recipe in (of_data, of_data[1:]):
-            return ()
-        return (
-            "source.categories are not all categories of the dataset in their order: predictions by"
-            " number would count"
-            " the recipe's, so write names in predictions, or numbers as source.category_ids in the"
-            " recipe",
-        )
+        if (
+            of_data is not None
+            and not source.category_ids
+            and of_recipe not in (of_data, of_data[1:])
+        ):
+            notes.append(
+                "source.categories are not all categories of the dataset in their order: predictions by"
+                " number would count"
+                " the recipe's, so write names in predictions, or numbers as source.category_ids in the"
+                " recipe"
+            )
+        used = {category for cell in self.cells for category in cell["category"]}
+        if names is None and 0 not in used and all(type(each) is int for each in used):
+            notes.append(
+                f"no object has the category 0, {quoted(source.categories[0])}: if the numbers count"
+                " from 1, subtract 1 from each"
+            )
+        return notes
 
     def of_image(self, row: int, size: Size, stored: Size) -> dict[str, list[Any]]:
         """Return a row's objects for an image that is resized. Boxes are [x, y, width, height].
@@ -155,6 +181,26 @@ def objects_of(rows: Rows, source: Source) -> SourceObjects:
     cells = cells_of(rows, column, source.boxes)
     places = _places(rows, cells, rows.class_names(column), source.categories)
     return SourceObjects(cells, places, source.boxes)
+
+
+def _sides_of(rows: Rows, chosen: Sequence[int]) -> tuple[int, list[str]]:
+    """Return how many photographs an EXIF tag turns, and words on each whose size is not that of
+    the columns width and height, if a table has them."""
+    known = set(_SIDES) <= set(rows.columns)
+    written = [rows.column(side) for side in _SIDES] if known else []
+    turned = 0
+    unlike = []
+    for row, encoded in zip(chosen, rows.images(chosen), strict=True):
+        with contextlib.suppress(UnreadableImage):
+            sides = picture_sides(encoded)
+            turned += sides.turned
+            width, height = sides.stored
+            says = [
+                number for column in written if isinstance(number := written_id(column[row]), int)
+            ]
+            if len(says) == 2 and min(says) > 0 and not agree(sides.stored, (says[0], says[1])):
+                unlike.append(f"row {row}: {width} × {height} and not {says[0]} × {says[1]}")
+    return turned, unlike
 
 
 def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mapping[str, list[Any]]]:

@@ -130,7 +130,7 @@ class ObjectFolder:
                 continue
             turned = True
             size = image.size
-            if size and _agree(sides.stored, size) and not _agree(sides.upright, size):
+            if size and agree(sides.stored, size) and not agree(sides.upright, size):
                 return "ignore"
         return "apply" if turned else None
 
@@ -174,8 +174,8 @@ class ObjectFolder:
                     f"{quoted(image.path)} has {size[0]} × {size[1]} pixels, and the file says"
                     f" {says}"
                 )
-                of_turned = any(_agree(other, image.size) for other in sides[:2])
-                if of_turned and not _agree(size, image.size):
+                of_turned = any(agree(other, image.size) for other in sides[:2])
+                if of_turned and not agree(size, image.size):
                     turned.append(image.path)
             for has, wrote in zip(size, image.size, strict=True):
                 low = max(low, (has - _ROUNDING) / wrote)
@@ -234,7 +234,8 @@ def notes_of(description: str | None) -> tuple[str, ...]:
     return tuple(line for line in description.removeprefix(_MARK).splitlines() if line)
 
 
-def _agree(size: Size, written: Size) -> bool:
+def agree(size: Size, written: Size) -> bool:
+    """Return whether a written size is that of an image, but for rounding."""
     return all(abs(has - says) <= _ROUNDING for has, says in zip(size, written, strict=True))
 
 
