@@ -219,6 +219,18 @@ def test_a_yolo_folder_of_another_form_is_refused_in_words(
     assert re.search(message, "\n".join(problems))
 
 
+@pytest.mark.parametrize("home", ["", "set"])
+def test_labels_of_yolo_without_names_are_refused(home: str, tmp_path: Path) -> None:
+    """Exports of Label Studio have classes.txt; and data.yaml may be in a folder below."""
+    yolo_folder(tmp_path / home)
+    if not home:
+        (tmp_path / "data.yaml").rename(tmp_path / "classes.txt")
+    with refuses("invalid-yolo", tmp_path, "no data.yaml", "labels/train/000.txt"):
+        read(tmp_path)
+    (tmp_path / home / "labels" / "train" / "000.txt").write_text("a photograph of 2 cats")
+    assert read_object_folder(tmp_path, folder_listing(tmp_path)) is None
+
+
 def test_class_folders_with_another_json_file_are_no_folder_of_boxes(tmp_path: Path) -> None:
     draw_images(tmp_path / "box", drawn_objects(2))
     (tmp_path / "notes.json").write_text('{"images": 3}')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ _SPLITS = {
     "validation": ("val", "validation", "valid"),
     "test": ("test",),
 }
+# The first line of a file of labels.
+_BOX = re.compile(r"\s*\d+(\.0+)?([ \t]+-?\d*\.?\d+(e-?\d+)?){4}", re.IGNORECASE)
 # Shares may leave the image by rounding. YOLO's loaders allow as much.
 _BEYOND = 0.01
 
@@ -40,11 +43,7 @@ def yolo_folder(
 ) -> ObjectFolder | None:
     """Return a folder of YOLO files, with the objects of one split or of all, or None for another
     folder."""
-    # By the path without its ending, which may be in capitals.
-    labels = {}
-    for name in names:
-        if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]:
-            labels[name[:-4]] = name
+    labels = _labels(names)
     named = _description(folder, names) if labels else None
     if named is None:
         return None
@@ -93,6 +92,24 @@ def yolo_folder(
             " no image in a split"
         )
     return ObjectFolder(folder, "YOLO", categories, splits, absent, notes=tuple(notes))
+
+
+def refuse_unnamed(folder: Path, names: Sequence[str], images: Sequence[str]) -> None:
+    """Raise UserError if images have labels of YOLO, and no file names the categories."""
+    labels = _labels(names)
+    stems = map(_stem_of_labels, images)
+    first = next((labels[stem] for stem in stems if stem in labels), None)
+    if first is not None and _BOX.match(file_text(folder / first)):
+        raise refusal("invalid-yolo.unnamed", folder, shown_name(first))
+
+
+def _labels(names: Sequence[str]) -> dict[str, str]:
+    """Return the files of labels by the path without its ending, which may be in capitals."""
+    labels = {}
+    for name in names:
+        if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]:
+            labels[name[:-4]] = name
+    return labels
 
 
 def _description(folder: Path, names: Sequence[str]) -> tuple[Path, Mapping[str, Any]] | None:
