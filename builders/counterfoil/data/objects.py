@@ -7,7 +7,6 @@ A column of objects is a struct of lists or a list of structs, with `bbox` and `
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -186,20 +185,27 @@ def objects_of(rows: Rows, source: Source) -> SourceObjects:
 def _sides_of(rows: Rows, chosen: Sequence[int]) -> tuple[int, list[str]]:
     """Return how many photographs an EXIF tag turns, and words on each whose size is not that of
     the columns width and height, if a table has them."""
-    known = set(_SIDES) <= set(rows.columns)
-    written = [rows.column(side) for side in _SIDES] if known else []
+    written = []
+    if set(_SIDES) <= set(rows.columns):
+        columns = [rows.column(side) for side in _SIDES]
+        written = list(zip(*columns, strict=True))
     turned = 0
     unlike = []
     for row, encoded in zip(chosen, rows.images(chosen), strict=True):
-        with contextlib.suppress(UnreadableImage):
+        try:
             sides = picture_sides(encoded)
-            turned += sides.turned
-            width, height = sides.stored
-            says = [
-                number for column in written if isinstance(number := written_id(column[row]), int)
-            ]
-            if len(says) == 2 and min(says) > 0 and not agree(sides.stored, (says[0], says[1])):
-                unlike.append(f"row {row}: {width} × {height} and not {says[0]} × {says[1]}")
+        except UnreadableImage:
+            continue
+        turned += sides.turned
+        if not written:
+            continue
+        width, height = map(written_id, written[row])
+        if not isinstance(width, int) or not isinstance(height, int):
+            continue
+        says = width, height
+        if min(says) > 0 and not agree(sides.stored, says):
+            has = f"{sides.stored[0]} × {sides.stored[1]}"
+            unlike.append(f"row {row}: {has} and not {width} × {height}")
     return turned, unlike
 
 

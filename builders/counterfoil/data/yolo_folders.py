@@ -94,7 +94,7 @@ def yolo_folder(
     return ObjectFolder(folder, "YOLO", categories, splits, absent, notes=tuple(notes))
 
 
-def refuse_unnamed(folder: Path, names: Sequence[str], images: Sequence[str]) -> None:
+def refuse_nameless(folder: Path, names: Sequence[str], images: Sequence[str]) -> None:
     """Raise UserError if images have labels of YOLO, and no file names the categories."""
     labels = _labels(names)
     stems = map(_stem_of_labels, images)

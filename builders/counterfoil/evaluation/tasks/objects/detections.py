@@ -37,11 +37,7 @@ from counterfoil.evaluation.tasks.objects.categories import (
     map_categories,
     map_names,
 )
-from counterfoil.evaluation.tasks.objects.notes import (
-    misplaced_detections,
-    other_form,
-    other_order,
-)
+from counterfoil.evaluation.tasks.objects.notes import BestBoxes, misplaced_detections
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject, open_objects
 from counterfoil.foreign_tables import (
     NUMBER,
@@ -160,15 +156,13 @@ def read_detections(
     most, misplaced = misplaced_detections(
         subject, detections.row, detections.box, detections.score
     )
-    if not most:
-        form = other_form(subject, detections.row, detections.box, detections.box, detections.score)
-        misplaced = form or misplaced
-        most = bool(form)
     if most:
         raise refusal("invalid-detections.file", name, misplaced)
-    order_note = other_order(
-        subject, detections.row, detections.box, detections.category, detections.score
-    )
+    best = BestBoxes.of(subject, detections.row, detections.score)
+    form = best.other_form(detections.box, detections.box)
+    if form:
+        raise refusal("invalid-detections.file", name, form)
+    order_note = best.other_order(detections.box, detections.category)
     notes = [categories.matched, misplaced, order_note]
     repeats = len(rows) - len(different)
     if repeats:
@@ -512,15 +506,17 @@ def run_detector(
     boxes[:, 2:] = np.maximum(0.0, extent)
     scores = columns["score"][known].astype(np.float64)
     _, misplaced = misplaced_detections(subject, rows, boxes, scores)
-    misplaced = other_form(subject, rows, corners, boxes, scores) or misplaced
-    indices = np.array([categories.index_of[label] for label in labels[known].tolist()], np.int64)
-    order = other_order(subject, rows, boxes, indices, scores)
-    notes = filter(None, (categories.matched, shifted, misplaced, order))
+    best = BestBoxes.of(subject, rows, scores)
+    form = best.other_form(corners, boxes)
+    indices = [categories.index_of[label] for label in labels[known].tolist()]
+    category = np.array(indices, np.int64)
+    order = best.other_order(boxes, category)
+    notes = filter(None, (categories.matched, shifted, form or misplaced, order))
     return ModelDetections(
         name=name,
         row=rows,
         box=boxes,
-        category=indices,
+        category=category,
         score=scores,
         matched="; ".join(notes),
         sha256=getattr(detector, "sha256", ""),
