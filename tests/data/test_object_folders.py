@@ -73,6 +73,33 @@ def test_coco_splits_are_read_from_names_of_files_or_of_folders(tmp_path: Path) 
     }
 
 
+@pytest.mark.parametrize(
+    ("homes", "files"),
+    [
+        (("train", "valid"), ("train/_annotations.coco.json", "valid/_annotations.coco.json")),
+        (
+            ("images/train2017", "images/val2017"),
+            ("annotations/instances_train2017.json", "annotations/instances_val2017.json"),
+        ),
+    ],
+)
+def test_an_image_that_a_split_lacks_is_not_that_of_another_split(
+    homes: tuple[str, str], files: tuple[str, str], tmp_path: Path
+) -> None:
+    """Splits number their images alike, and one image of the second split was removed."""
+    for seed, (home, file) in enumerate(zip(homes, files, strict=True)):
+        drawn = drawn_objects(5, seed=seed)
+        draw_images(tmp_path / home, drawn)
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(json.dumps(coco_document(drawn)))
+    (tmp_path / homes[1] / "002.png").unlink()
+    objects = read(tmp_path)
+    kept = [f"{homes[1]}/{number:03d}.png" for number in (0, 1, 3, 4)]
+    assert [image.path for image in objects.splits["validation"]] == kept
+    assert objects.absent == {"train": 0, "validation": 1}
+    assert len(objects.splits["train"]) == 5
+
+
 def test_images_that_a_folder_lacks_are_counted_and_crowds_are_kept(tmp_path: Path) -> None:
     drawn = coco_folder(tmp_path)
     (tmp_path / "images" / drawn[0][0]).unlink()
@@ -195,6 +222,18 @@ def test_a_yolo_folder_of_another_form_is_refused_in_words(
     code = "unreadable-data" if message == "YAML" else "invalid-yolo"
     assert {(problem.code, problem.path) for problem in problems} == {(code, str(tmp_path / file))}
     assert re.search(message, "\n".join(problems))
+
+
+@pytest.mark.parametrize("home", ["", "set"])
+def test_labels_of_yolo_without_names_are_refused(home: str, tmp_path: Path) -> None:
+    """Exports of Label Studio have classes.txt; and data.yaml may be in a folder below."""
+    yolo_folder(tmp_path / home)
+    if not home:
+        (tmp_path / "data.yaml").rename(tmp_path / "classes.txt")
+    with refuses("invalid-yolo", tmp_path, "no data.yaml", "labels/train/000.txt"):
+        read(tmp_path)
+    (tmp_path / home / "labels" / "train" / "000.txt").write_text("a photograph of 2 cats")
+    assert read_object_folder(tmp_path, folder_listing(tmp_path)) is None
 
 
 def test_class_folders_with_another_json_file_are_no_folder_of_boxes(tmp_path: Path) -> None:
@@ -356,6 +395,38 @@ def test_an_empty_category_that_groups_others_is_no_category(name: str, tmp_path
     assert any("'things' has no object and groups the others" in note for note in folder.notes)
 
 
+@pytest.mark.parametrize(
+    ("root", "used", "right"),
+    [
+        ({"supercategory": "none"}, False, True),
+        ({"supercategory": "none"}, True, False),
+        ({}, False, False),
+    ],
+)
+def test_a_group_that_has_the_name_of_its_category_is_no_category(
+    root: dict[str, str], used: bool, right: bool, tmp_path: Path
+) -> None:
+    """Roboflow's project of disks has a group `disk` and a category `disk`."""
+    coco_folder(tmp_path)
+
+    def change(document: dict[str, Any]) -> None:
+        for entry in document["annotations"]:
+            entry["category_id"] = 1
+        document["annotations"][0]["category_id"] = int(not used)
+        category = {"id": 1, "name": "disk", "supercategory": "disk"}
+        document["categories"] = [{"id": 0, "name": "disk"} | root, category]
+
+    changed_coco(change)(tmp_path)
+    if right:
+        folder = read(tmp_path)
+        assert folder.groups == {"disk (group)"} and folder.names == ("disk (group)", "disk")
+        cells = boxes_of(tmp_path).values()
+        assert {category for cell in cells for category in cell["category"]} == {1}
+    else:
+        with refuses("invalid-coco", None, "expected each category once"):
+            read(tmp_path)
+
+
 def test_an_empty_category_of_its_own_stays(tmp_path: Path) -> None:
     coco_folder(tmp_path)
     # A stranger's file may hold anything as the group of a category.
@@ -373,6 +444,34 @@ def test_an_annotation_id_of_0_is_told(tmp_path: Path) -> None:
     coco_folder(tmp_path)
     changed_coco(lambda document: document["annotations"][0].update(id=0))(tmp_path)
     assert any("pycocotools counts its object as missed" in note for note in read(tmp_path).notes)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"ignore": 1}, "2 objects marked with ignore and not with iscrowd"),
+        ({"ignore": 1, "iscrowd": 1}, None),
+        ({"ignore": 0}, None),
+        ({"attributes": {"occluded": False, "rotation": 330.0}}, "2 boxes are rotated"),
+        ({"attributes": {"rotation": 0.0}}, None),
+        ({"attributes": {"rotation": "north"}}, None),
+        ({"area": 0}, "2 objects with an area of 0"),
+        ({"area": 1e5}, "2 objects with an area of 0 or of more than twice the box"),
+        ({"area": None}, None),
+    ],
+)
+def test_what_other_programs_read_in_another_way_is_told(
+    parts: dict[str, Any], words: str | None, tmp_path: Path
+) -> None:
+    coco_folder(tmp_path)
+
+    def change(document: dict[str, Any]) -> None:
+        for annotation in document["annotations"][:2]:
+            annotation |= parts
+
+    changed_coco(change)(tmp_path)
+    notes = read(tmp_path).notes
+    assert len(notes) == (words is not None) and all(words in note for note in notes)
 
 
 @pytest.mark.parametrize("ending", ["BMP", "tif", "jpeg", "gif"])
@@ -509,6 +608,18 @@ def test_labels_and_listed_files_without_an_image_are_counted(tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize("key", ["val", "validation", "valid"])
+def test_a_validation_split_is_read_or_its_lack_is_told(key: str, tmp_path: Path) -> None:
+    yolo_folder(tmp_path, 4)
+    train = "train: images/train"
+    (tmp_path / "data.yaml").write_text(f"{train}\n{key}: images/val\nnames: [box, disk]\n")
+    (note,) = read(tmp_path).notes
+    assert "'images/val'" in note and "validation" in note
+    (tmp_path / "data.yaml").write_text(f"{train}\n{key}: images/train\nnames: [box, disk]\n")
+    folder = read(tmp_path)
+    assert set(folder.splits) == {"train", "validation"} and folder.notes == ()
+
+
 # ---- Pascal VOC
 
 
@@ -557,6 +668,26 @@ def test_a_folder_of_pascal_voc_has_the_boxes_that_were_drawn(home: str, tmp_pat
     for name, objects in drawn:
         assert cells[name]["bbox"] == [list(map(float, box)) for _, box in objects]
         assert cells[name]["iscrowd"] == [number == 1 for number in range(len(objects))]
+
+
+def test_names_with_spaces_are_listed_and_rotated_boxes_are_told(tmp_path: Path) -> None:
+    voc_folder(tmp_path, 4)
+    for path in [*(tmp_path / "Annotations").iterdir(), *(tmp_path / "JPEGImages").iterdir()]:
+        path.rename(path.with_name(f"IMG {path.name}"))
+    for path in (tmp_path / "ImageSets" / "Main").iterdir():
+        lines = [f"IMG {line.split()[0]}" for line in path.read_text().splitlines()]
+        path.write_text("\n".join(lines))
+    folder = read(tmp_path)
+    assert {split: len(images) for split, images in folder.splits.items()} == {
+        "train": 2,
+        "validation": 2,
+    }
+    assert not any("rotated" in note for note in folder.notes)
+    path = tmp_path / "Annotations" / "IMG 000.xml"
+    attribute = "<attribute><name>rotation</name><value>30.0</value></attribute>"
+    text = path.read_text().replace("<bndbox>", f"<attributes>{attribute}</attributes><bndbox>")
+    path.write_text(text)
+    assert any(re.match(r"\d+ box(es are| is) rotated", note) for note in read(tmp_path).notes)
 
 
 def test_annotations_beside_images_are_split_by_their_folders(tmp_path: Path) -> None:

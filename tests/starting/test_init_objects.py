@@ -102,6 +102,61 @@ def test_each_form_of_boxes_is_read_and_said(
         assert picture.size == (4 * 320, 3 * 320)
 
 
+def table_folder(objects: Callable[[int, int], dict[str, Any]]) -> Callable[[Path], Any]:
+    """Return a writer of twelve images with one object each. objects: parts of the object at a
+    corner."""
+
+    def make(folder: Path) -> None:
+        drawn: Any = [(f"{number:02d}.png", []) for number in range(12)]
+        draw_images(folder, drawn)
+        lines = []
+        for number, (name, _) in enumerate(drawn):
+            parts = {"category": NAMES[number % 2]} | objects(10 + number, 8 + number)
+            lines.append(json.dumps({"file_name": name, "objects": [parts]}))
+        (folder / "metadata.jsonl").write_text("\n".join(lines))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("objects", "boxes"),
+    [
+        (lambda x, y: {"bbox": [x, y, x + 30, y + 24], "area": 720}, "pascal"),
+        (lambda x, y: {"bbox": [x, y, x + 30, y + 24], "area": (x + 30) * (y + 24)}, "coco"),
+        (lambda x, y: {"bbox": [0.5, 0.5, 1.0000001, 1.0]}, "yolo"),
+    ],
+)
+def test_areas_decide_where_two_forms_fit_and_shares_may_be_rounded(
+    objects: Callable[[int, int], dict[str, Any]], boxes: str, tmp_path: Path
+) -> None:
+    result = started(tmp_path, table_folder(objects))
+    assert load_recipe(tmp_path / "recipe.yaml").source.boxes == boxes
+    assert not any("two corners too" in note for note in result.notes)
+
+
+def test_boxes_that_fit_in_two_forms_are_told(tmp_path: Path) -> None:
+    make = table_folder(lambda x, y: {"bbox": [x, y, x + 30, y + 24]})
+    assert any("source.boxes: pascal" in note for note in started(tmp_path, make).notes)
+
+
+@pytest.mark.parametrize(
+    ("box", "words"),
+    [
+        (
+            lambda x, y: [0.6, 0.6, 0.3, 0.3] if x % 2 else [x / 160, y / 120, 0.5, 0.5],
+            "[x, y, width, height]",
+        ),
+        (lambda x, y: [x / 160, y / 120, 0.9, 0.8], "two corners"),
+    ],
+)
+def test_shares_of_another_form_are_refused(
+    box: Callable[[int, int], list[float]], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="of 12 would leave their image") as refused:
+        started(tmp_path, table_folder(lambda x, y: {"bbox": box(x, y)}))
+    assert words in str(refused.value)
+
+
 def test_odd_boxes_and_crowds_are_counted(tmp_path: Path) -> None:
     def make(folder: Path) -> None:
         coco_folder(folder)

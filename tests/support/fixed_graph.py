@@ -16,8 +16,9 @@ def save_fixed_graph(
     outputs: Mapping[str, np.ndarray],
     names: Any = None,
     shape: Sequence[Any] = (1, 3, 64, 64),
+    task: str = "detect",
 ) -> Path:
-    """Save a graph that gives these outputs for every image. names: Ultralytics' metadata."""
+    """Save a graph that gives these outputs for every image. names, task: Ultralytics' metadata."""
     folder.mkdir(exist_ok=True)
     nodes = [helper.make_node("Identity", ["images"], ["unused"])]
     nodes += [helper.make_node("Identity", [f"fixed_{name}"], [name]) for name in outputs]
@@ -33,6 +34,6 @@ def save_fixed_graph(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     if names is not None:
-        helper.set_model_props(model, {"names": repr(names), "stride": "32"})
+        helper.set_model_props(model, {"names": repr(names), "stride": "32", "task": task})
     onnx.save(model, folder / "model.onnx")
     return folder / "model.onnx"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,13 @@ from counterfoil.data.written_objects import (
     file_content,
     is_box,
     is_number,
+    is_rotated,
+    rotated_notes,
     written_id,
 )
 from counterfoil.documents import parse_json
 from counterfoil.errors import Problems, quoted, some_of
+from counterfoil.recipe.names import plain_name
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import format_count
 
@@ -88,13 +91,7 @@ def coco_folder(
             f"the category {quoted(group)} has no object and groups the others, so it is no"
             " category here"
         )
-    from_zero = sum(written_id(entry.get("id")) == 0 for entry in annotations)
-    if from_zero:
-        notes.append(
-            f"{format_count(from_zero, 'annotation')} with the id 0: pycocotools counts its object as"
-            " missed (its issue"
-            " 332), and Counterfoil matches it like any other"
-        )
+    notes += _notes(annotations)
     # The usual numbers need no mention. Ids that are texts are no numbers.
     ids = tuple(number for number, name in categories.items() if name != group)
     if ids == tuple(range(1, len(ids) + 1)):
@@ -110,6 +107,39 @@ def coco_folder(
         tuple(notes),
         outlined=bool(annotations) and all(entry.get("segmentation") for entry in annotations),
     )
+
+
+def _notes(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield sentences on annotations that other programs may read in another way."""
+    from_zero = ignored = rotated = odd = 0
+    for entry in annotations:
+        from_zero += written_id(entry.get("id")) == 0
+        ignored += entry.get("ignore") in (1, True) and not entry.get("iscrowd")
+        attributes = entry.get("attributes")
+        if isinstance(attributes, Mapping):
+            rotated += is_rotated(attributes.get("rotation"))
+        area = entry.get("area")
+        _, _, width, height = entry["bbox"]
+        if is_number(area) and area >= 0:
+            # A crowd has an outline too, and boxes may be rounded.
+            odd += area > 2 * width * height or (area == 0 and width * height > 0)
+    if from_zero:
+        yield (
+            f"{format_count(from_zero, 'annotation')} with the id 0: pycocotools counts its object as"
+            " missed (its issue"
+            " 332), and Counterfoil matches it like any other"
+        )
+    if ignored:
+        yield (
+            f"{format_count(ignored, 'object')} marked with ignore and not with iscrowd: they count"
+            " like any other, as with pycocotools"
+        )
+    yield from rotated_notes(rotated)
+    if odd:
+        yield (
+            f"{format_count(odd, 'object')} with an area of 0 or of more than twice the box: small,"
+            " medium and large are taken from the area, as with pycocotools"
+        )
 
 
 def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -177,14 +207,36 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
             problems.add("invalid-coco.category", f"{path}: categories[{index}]", entry)
         else:
             names[number] = name
+    if all(isinstance(number, int) for number in names):
+        names = dict(sorted(names.items()))
+    if names and not problems.count:
+        _rename_group(names, document)
     if not problems.count:
         problem = categories_problem([*names.values()]) if names else "found no category"
         if problem:
             problems.add("invalid-coco.categories", path, problem)
     problems.refuse()
-    if all(isinstance(number, int) for number in names):
-        return dict(sorted(names.items()))
     return names
+
+
+def _rename_group(names: dict[int | str, str], document: Mapping[str, Any]) -> None:
+    """Give a group without objects, numbered 0, another name if a category has its name: Roboflow calls
+    the group as the project, which may be called as its only class.
+    """
+    if [*names] != [*range(len(names))]:
+        return
+    above = [
+        entry.get("supercategory")
+        for entry in document["categories"]
+        if written_id(entry["id"]) == 0
+    ]
+    used = any(
+        isinstance(entry, Mapping) and written_id(entry.get("category_id")) == 0
+        for entry in document["annotations"]
+    )
+    others = [plain_name(name) for number, name in names.items() if number]
+    if above == ["none"] and not used and plain_name(names[0]) in others:
+        names[0] += " (group)"
 
 
 def _group(
@@ -194,12 +246,13 @@ def _group(
     with one."""
     if len(names) < 2 or 0 in used:
         return None
-    name, *_ = names.values()
+    first, *_ = names
+    name = names[first]
     above_first = None
     groups = set()
     for entry in entries:
         above = entry.get("supercategory")
-        if entry["name"] == name:
+        if written_id(entry["id"]) == first:
             above_first = above
         if isinstance(above, str) and entry["name"] != above:
             groups.add(above)
@@ -224,6 +277,7 @@ def _rows(
     lists_of: dict[int | str, Any] = {}
     absent = 0
     used = set()
+    roots = _roots(document["images"], name, by_basename)
     for number, entry in enumerate(document["images"]):
         where = f"{path}: images[{number}]"
         written = entry if isinstance(entry, Mapping) else {}
@@ -236,7 +290,10 @@ def _rows(
         if outlines:
             lists[SEGMENTATION] = []
         lists_of[image] = lists
-        matches = _files_named(file, name, by_basename)
+        written_path, matches = _files_named(file, name, by_basename)
+        if roots:
+            # Of names that several folders have, the others are images of other splits.
+            matches = [image for image in matches if image.removesuffix(written_path) in roots]
         if not matches:
             absent += 1
         elif len(matches) > 1:
@@ -322,24 +379,45 @@ def _written_size(entry: Mapping[str, Any]) -> Size | None:
     return (width, height) if width > 0 and height > 0 else None
 
 
-def _files_named(file: str, name: str, by_basename: Mapping[str, list[str]]) -> list[str]:
-    """Return the images that `file` may mean in a COCO file at `name`: the image in the COCO file's
-    own folder, or the best matches.
+def _roots(
+    entries: Sequence[Any], name: str, by_basename: Mapping[str, Sequence[str]]
+) -> frozenset[str]:
+    """Return the folders from which a COCO file at `name` counts its paths, of those images whose
+    paths other folders have too. Return none if a path may mean several images.
+    """
+    roots = set()
+    for entry in entries:
+        file = entry.get("file_name") if isinstance(entry, Mapping) else None
+        if not isinstance(file, str):
+            continue
+        written, matches = _files_named(file, name, by_basename)
+        if len(matches) > 1:
+            return frozenset()
+        if len(by_basename.get(_basename(written), ())) > 1:
+            roots.update(image.removesuffix(written) for image in matches)
+    return frozenset(roots)
+
+
+def _files_named(
+    file: str, name: str, by_basename: Mapping[str, Sequence[str]]
+) -> tuple[str, Sequence[str]]:
+    """Return the path that `file` says, and the images that it may mean in a COCO file at `name`:
+    the image in the COCO file's own folder, or the best matches.
     """
     written = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
     same_basename = by_basename.get(_basename(written), ())
     matches = [image for image in same_basename if f"/{image}".endswith(f"/{written}")]
     if len(matches) < 2:
-        return matches
+        return written, matches
     home, _, coco_file = name.rpartition("/")
     stem, _ = posixpath.splitext(coco_file)
     beside = posixpath.join(home, written)
     if beside in matches:
-        return [beside]
+        return written, [beside]
     # For example, the COCO file instances_val2017.json means images/val2017/1.jpg.
     named = []
     for image in matches:
         *folders, _ = image.split("/")
         if any(part in stem for part in filter(None, folders)):
             named.append(image)
-    return named or matches
+    return written, named or matches

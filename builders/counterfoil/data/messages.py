@@ -313,6 +313,9 @@ invalid-yolo: A YOLO folder whose data.yaml or labels cannot be used.
   > data.yaml has names (of the categories) and train, val, test: folders of images, beside folders
     of labels. A line of labels is a category's number and the box's centre and size as shares of
     the image: 0 0.5 0.5 0.2 0.3. A polygon is read as the box around it.
+  unnamed: has files of labels, such as {found}, and no data.yaml that names the categories
+    > Write data.yaml into this folder, with names (of the categories, from number 0 on) and train,
+      val: folders of images. Or name the folder that has it.
   folders: train, val and test name no folder that has an image
   folder: found {found!q}, expected the name of a folder
   numbers: names has numbers that are not 0 to {expected}

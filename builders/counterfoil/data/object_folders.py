@@ -11,7 +11,7 @@ from counterfoil.data.coco_folders import coco_folder
 from counterfoil.data.image_folders import visible_files
 from counterfoil.data.voc_folders import voc_folder
 from counterfoil.data.written_objects import ObjectFolder
-from counterfoil.data.yolo_folders import yolo_folder
+from counterfoil.data.yolo_folders import refuse_nameless, yolo_folder
 
 if TYPE_CHECKING:
     from counterfoil.store.inside import Listing
@@ -36,4 +36,7 @@ def read_object_folder(
         or coco_folder(folder, names, images)
         or voc_folder(folder, names, images)
     )
-    return None if of_boxes is None else replace(of_boxes, exif=exif)
+    if of_boxes is None:
+        refuse_nameless(folder, names, images)
+        return None
+    return replace(of_boxes, exif=exif)

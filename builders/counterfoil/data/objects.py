@@ -7,18 +7,26 @@ A column of objects is a struct of lists or a list of structs, with `bbox` and `
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.data.messages import message, refusal
 from counterfoil.data.truth import RowTruth, refuse_unclear_turns
-from counterfoil.data.written_objects import Size, add_object, from_shares, is_box, is_number
+from counterfoil.data.written_objects import (
+    Size,
+    add_object,
+    agree,
+    from_shares,
+    is_box,
+    is_number,
+    written_id,
+)
 from counterfoil.documents import parse_json
-from counterfoil.errors import Problems
+from counterfoil.errors import Problems, quoted
 from counterfoil.recipe.names import plain_name
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, OBJECTS, no_objects
+from counterfoil.report.words import format_count
 from counterfoil.store.decoding import UnreadableImage, picture_sides
 
 if TYPE_CHECKING:
@@ -31,9 +39,14 @@ _KEYS = {
     "bbox": ("bbox", "bboxes", "box", "boxes"),
     "category": ("category", "categories", "category_id", "label", "labels", "class"),
     "area": ("area", "areas"),
-    "iscrowd": ("iscrowd", "is_crowd"),
+    # VOC's difficult objects are neither found nor missed, as crowds.
+    "iscrowd": ("iscrowd", "is_crowd", "difficult", "is_difficult"),
     "id": ("id", "bbox_id", "ids"),
 }
+# Texts and numbers of an object that is no crowd and not difficult.
+_UNMARKED = ("", "0", "0.0", "false", "none", "unspecified")
+# Columns of a table beside the objects.
+_SIDES = ("width", "height")
 # A cell may have a list for each of its parts too.
 _SPARE_LISTS = 100
 
@@ -86,34 +99,49 @@ class SourceObjects(RowTruth):
         """Raise UserError if no chosen image has an object, or if nothing says whether boxes are of
         turned photographs.
 
-        The note says if categories are not those of the data in their order, and nothing says their
-        numbers.
+        Notes say if images have another size than columns say, if categories are not those of the
+        data in their order and nothing says their numbers, and if numbers may count from 1.
         """
         side = (1, 1)
         if not any(self.of_image(row, side, side)["bbox"] for row in chosen):
             where = f"source.objects: {rows.place}"
             raise refusal("no-images.objects", where, len(chosen), len(source.categories))
+        notes = []
         turned = 0
-        if "exif" not in source.model_fields_set and rows.rendered is None:
+        unclear = "exif" not in source.model_fields_set
+        sized = self.form != "yolo" and set(_SIDES) <= set(rows.columns)
+        if (unclear or sized) and rows.rendered is None:
             with_boxes = [row for row in chosen if self.cells[row]["bbox"]]
-            for encoded in rows.images(with_boxes):
-                with contextlib.suppress(UnreadableImage):
-                    turned += picture_sides(encoded).turned
-        refuse_unclear_turns(turned, rows, "boxes")
+            turned, unlike = _sides_of(rows, with_boxes)
+            if unlike and sized:
+                notes.append(
+                    f"{format_count(len(unlike), 'image has', 'images have')} another size than the"
+                    f" columns width and height say ({unlike[0]}): boxes may be of that size"
+                )
+        if unclear:
+            refuse_unclear_turns(turned, rows, "boxes")
         names = rows.class_names(source.objects or "")
-        if names is None or source.category_ids:
-            return ()
-        of_data = tuple(map(plain_name, names))
+        of_data = None if names is None else tuple(map(plain_name, names))
         of_recipe = tuple(map(plain_name, source.categories))
         # An empty first category may group the others.
-        if of_recipe in (of_data, of_data[1:]):
-            return ()
-        return (
-            "source.categories are not all categories of the dataset in their order: predictions by"
-            " number would count"
-            " the recipe's, so write names in predictions, or numbers as source.category_ids in the"
-            " recipe",
-        )
+        if (
+            of_data is not None
+            and not source.category_ids
+            and of_recipe not in (of_data, of_data[1:])
+        ):
+            notes.append(
+                "source.categories are not all categories of the dataset in their order: predictions by"
+                " number would count"
+                " the recipe's, so write names in predictions, or numbers as source.category_ids in the"
+                " recipe"
+            )
+        used = {category for cell in self.cells for category in cell["category"]}
+        if names is None and 0 not in used and all(type(each) is int for each in used):
+            notes.append(
+                f"no object has the category 0, {quoted(source.categories[0])}: if the numbers count"
+                " from 1, subtract 1 from each"
+            )
+        return notes
 
     def of_image(self, row: int, size: Size, stored: Size) -> dict[str, list[Any]]:
         """Return a row's objects for an image that is resized. Boxes are [x, y, width, height].
@@ -130,13 +158,16 @@ class SourceObjects(RowTruth):
                 continue
             x, y, width, height = in_pixels(box, self.form, size)
             object_area = cell["area"][index] if cell["area"] else width * height
+            if self.form == "yolo" and object_area <= 1:
+                # The area too is a share of the image.
+                object_area *= size[0] * size[1]
             add_object(
                 objects,
                 id=cell["id"][index] if cell["id"] else index,
                 bbox=[x * across, y * down, width * across, height * down],
                 category=category,
                 area=object_area * across * down,
-                iscrowd=bool(cell["iscrowd"][index]) if cell["iscrowd"] else False,
+                iscrowd=cell["iscrowd"][index] if cell["iscrowd"] else False,
             )
         return objects
 
@@ -149,6 +180,33 @@ def objects_of(rows: Rows, source: Source) -> SourceObjects:
     cells = cells_of(rows, column, source.boxes)
     places = _places(rows, cells, rows.class_names(column), source.categories)
     return SourceObjects(cells, places, source.boxes)
+
+
+def _sides_of(rows: Rows, chosen: Sequence[int]) -> tuple[int, list[str]]:
+    """Return how many photographs an EXIF tag turns, and words on each whose size is not that of
+    the columns width and height, if a table has them."""
+    written = []
+    if set(_SIDES) <= set(rows.columns):
+        columns = [rows.column(side) for side in _SIDES]
+        written = list(zip(*columns, strict=True))
+    turned = 0
+    unlike = []
+    for row, encoded in zip(chosen, rows.images(chosen), strict=True):
+        try:
+            sides = picture_sides(encoded)
+        except UnreadableImage:
+            continue
+        turned += sides.turned
+        if not written:
+            continue
+        width, height = map(written_id, written[row])
+        if not isinstance(width, int) or not isinstance(height, int):
+            continue
+        says = width, height
+        if min(says) > 0 and not agree(sides.stored, says):
+            has = f"{sides.stored[0]} × {sides.stored[1]}"
+            unlike.append(f"row {row}: {has} and not {width} × {height}")
+    return turned, unlike
 
 
 def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mapping[str, list[Any]]]:
@@ -230,6 +288,7 @@ def _parts(value: Any, where: str, problems: Problems) -> dict[str, list[Any]]:
         return empty
     if not all(is_number(area) and area >= 0 for area in cell["area"]):
         cell["area"] = []
+    cell["iscrowd"] = [str(mark).strip().lower() not in _UNMARKED for mark in cell["iscrowd"]]
     if not all(type(number) is int and abs(number) < 1 << 63 for number in cell["id"]):
         cell["id"] = []
     return cell

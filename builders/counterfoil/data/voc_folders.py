@@ -24,6 +24,8 @@ from counterfoil.data.written_objects import (
     file_content,
     file_text,
     is_box,
+    is_rotated,
+    rotated_notes,
 )
 from counterfoil.errors import Problems, some_of
 from counterfoil.recipe.tasks.objects import categories_problem, no_objects
@@ -48,10 +50,11 @@ _BOTH = "trainval"
 @dataclass(frozen=True)
 class _Annotation:
     """The content of an annotation file. objects: name, box [x, y, width, height] and whether it is
-    difficult."""
+    difficult. rotated: the number of rotated boxes."""
 
     size: Size | None
     objects: list[tuple[str, list[float], bool]]
+    rotated: int
 
 
 def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> ObjectFolder | None:
@@ -129,7 +132,13 @@ def _annotations(folder: Path, names: Sequence[str]) -> dict[str, _Annotation]:
             problems.add("invalid-voc.xml", where, error)
             continue
         if root.tag == "annotation":
-            annotations[name] = _Annotation(_written_size(root), _objects(root, where, problems))
+            attributes = root.iterfind("object/attributes/attribute")
+            rotated = sum(
+                entry.findtext("name") == "rotation" and is_rotated(entry.findtext("value"))
+                for entry in attributes
+            )
+            objects = _objects(root, where, problems)
+            annotations[name] = _Annotation(_written_size(root), objects, rotated)
     if annotations:
         problems.refuse()
     return annotations
@@ -273,9 +282,10 @@ def _splits(
         listed = {}
         for line in file_text(folder / name).splitlines():
             if line.strip():
-                stem = line.split()[0]
-                if stem not in file_of:  # some lists have paths or endings
-                    stem = _stem(stem)
+                # Names may have spaces, or paths and endings.
+                whole = line.strip()
+                parts = (whole, line.split()[0], _stem(whole))
+                stem = next(filter(file_of.__contains__, parts), _stem(parts[1]))
                 listed[stem] = None
         of_split = [file_of[stem] for stem in listed if stem in file_of]
         absent[split] = len(listed) - len(of_split)
@@ -301,6 +311,7 @@ def _notes(annotations: Sequence[_Annotation], unlabelled: int) -> list[str]:
         notes.append(
             f"{format_count(difficult, 'object')} marked difficult, which are neither found nor missed"
         )
+    notes += rotated_notes(sum(annotation.rotated for annotation in annotations))
     if unlabelled:
         notes.append(
             f"{format_count(unlabelled, 'image')} without a file of annotations, and left out"

@@ -130,7 +130,7 @@ class ObjectFolder:
                 continue
             turned = True
             size = image.size
-            if size and _agree(sides.stored, size) and not _agree(sides.upright, size):
+            if size and agree(sides.stored, size) and not agree(sides.upright, size):
                 return "ignore"
         return "apply" if turned else None
 
@@ -174,8 +174,8 @@ class ObjectFolder:
                     f"{quoted(image.path)} has {size[0]} × {size[1]} pixels, and the file says"
                     f" {says}"
                 )
-                of_turned = any(_agree(other, image.size) for other in sides[:2])
-                if of_turned and not _agree(size, image.size):
+                of_turned = any(agree(other, image.size) for other in sides[:2])
+                if of_turned and not agree(size, image.size):
                     turned.append(image.path)
             for has, wrote in zip(size, image.size, strict=True):
                 low = max(low, (has - _ROUNDING) / wrote)
@@ -234,7 +234,8 @@ def notes_of(description: str | None) -> tuple[str, ...]:
     return tuple(line for line in description.removeprefix(_MARK).splitlines() if line)
 
 
-def _agree(size: Size, written: Size) -> bool:
+def agree(size: Size, written: Size) -> bool:
+    """Return whether a written size is that of an image, but for rounding."""
     return all(abs(has - says) <= _ROUNDING for has, says in zip(size, written, strict=True))
 
 
@@ -270,6 +271,26 @@ def is_number(value: Any) -> bool:
 def is_box(value: Any) -> TypeGuard[list[float]]:
     """Return whether a value is a list of four finite numbers."""
     return isinstance(value, list | tuple) and len(value) == 4 and all(map(is_number, value))
+
+
+def is_rotated(degrees: Any) -> bool:
+    """Return whether an attribute of a box, as CVAT writes it, says that the box is rotated."""
+    try:
+        angle = float(degrees)
+    except (TypeError, ValueError):
+        return False
+    return math.isfinite(angle) and 1 <= angle % 360 <= 359
+
+
+def rotated_notes(count: int) -> tuple[str, ...]:
+    """Return a sentence on rotated boxes, if there are any."""
+    if not count:
+        return ()
+    boxes = format_count(count, "box is", "boxes are")
+    return (
+        f"{boxes} rotated, as the attribute rotation says, and read as before the rotation: a box"
+        " around the object has other sides",
+    )
 
 
 def written_id(value: Any) -> int | str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,14 @@ from counterfoil.errors import Problems, quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, no_objects
 from counterfoil.report.words import format_count
 
-_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+# The keys of a split; YOLO's loaders read `validation` too.
+_SPLITS = {
+    "train": ("train",),
+    "validation": ("val", "validation", "valid"),
+    "test": ("test",),
+}
+# The first line of a file of labels.
+_BOX = re.compile(r"\s*\d+(\.0+)?([ \t]+-?\d*\.?\d+(e-?\d+)?){4}", re.IGNORECASE)
 # Shares may leave the image by rounding. YOLO's loaders allow as much.
 _BEYOND = 0.01
 
@@ -35,11 +43,7 @@ def yolo_folder(
 ) -> ObjectFolder | None:
     """Return a folder of YOLO files, with the objects of one split or of all, or None for another
     folder."""
-    # By the path without its ending, which may be in capitals.
-    labels = {}
-    for name in names:
-        if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]:
-            labels[name[:-4]] = name
+    labels = _labels(names)
     named = _description(folder, names) if labels else None
     if named is None:
         return None
@@ -47,11 +51,18 @@ def yolo_folder(
     categories = _names(yaml_path, document)
     listed: dict[str, list[str]] = {}
     absent = {}
-    for key, split_name in _SPLITS.items():
-        paths, missing = _listed(yaml_path, document, document.get(key), names, images)
+    notes = []
+    for split_name, keys in _SPLITS.items():
+        entry = next(filter(None, map(document.get, keys)), None)
+        paths, missing = _listed(yaml_path, document, entry, names, images)
         if paths:
             listed[split_name] = paths
             absent[split_name] = missing
+        elif entry and split_name == "validation":
+            notes.append(
+                f"{yaml_path.name} names {quoted(str(entry))} for the split validation, and no image"
+                " is there"
+            )
     if not listed:
         raise refusal("invalid-yolo.folders", yaml_path)
     points = "kpt_shape" in document
@@ -75,13 +86,30 @@ def yolo_folder(
                 lists = _objects(folder, labels[stem], len(categories), points, problems)
             splits[split_name].append(WrittenObjects(path, lists))
         problems.refuse()
-    notes = []
     if unused:
         notes.append(
             f"{format_count(len(unused), 'file')} of labels, such as {quoted(labels[min(unused)])}, of"
             " no image in a split"
         )
     return ObjectFolder(folder, "YOLO", categories, splits, absent, notes=tuple(notes))
+
+
+def refuse_nameless(folder: Path, names: Sequence[str], images: Sequence[str]) -> None:
+    """Raise UserError if images have labels of YOLO, and no file names the categories."""
+    labels = _labels(names)
+    stems = map(_stem_of_labels, images)
+    first = next((labels[stem] for stem in stems if stem in labels), None)
+    if first is not None and _BOX.match(file_text(folder / first)):
+        raise refusal("invalid-yolo.unnamed", folder, shown_name(first))
+
+
+def _labels(names: Sequence[str]) -> dict[str, str]:
+    """Return the files of labels by the path without its ending, which may be in capitals."""
+    labels = {}
+    for name in names:
+        if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]:
+            labels[name[:-4]] = name
+    return labels
 
 
 def _description(folder: Path, names: Sequence[str]) -> tuple[Path, Mapping[str, Any]] | None:

@@ -33,6 +33,8 @@ _STRIDES = (8, 16, 32)
 _ANCHORS = 3  # of YOLOv5 and YOLOv7, in each cell
 _NMS_IOU = 0.7  # as Ultralytics has it
 _LONGEST_NAMES = 1_000_000
+# Graphs of rotated boxes have an angle after the scores, where others have a last label.
+_OTHER_TASKS = ("obb", "segment", "pose", "classify")
 # A box that is wider than this is no share of the image's sides.
 _LARGEST_SHARE = 2.0
 
@@ -145,6 +147,13 @@ def _look_at(name: str, path: Path) -> _Look:
     if isinstance(channels, int) and channels != 3:
         raise UserError(
             f"model {name!r}: its graph takes images of {channels} channels, expected 3"
+        )
+    task = graph.metadata.get("task")
+    if task in _OTHER_TASKS:
+        raise UserError(
+            f"model {name!r}: Ultralytics exported it for the task {task!r}, expected 'detect': its"
+            " boxes have other numbers beside them",
+            OTHER_WAYS,
         )
     usual = _literal(graph.metadata.get("imgsz"))
     if not isinstance(usual, list) or len(usual) != 2:

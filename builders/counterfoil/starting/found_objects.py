@@ -47,6 +47,9 @@ _WRITTEN_IN_FOLDERS = {
 }
 Exif = Literal["apply", "ignore"]
 _TOLERANCE = 1.0  # pixels by which rounding may push a box out
+_NEAR = 0.01  # by which rounding may change a share, and an area
+_MANY = 0.05  # the share of boxes that leave their images in a wrong form
+_SHARES = {"coco": "[x, y, width, height]", "pascal": "two corners"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +177,9 @@ def find_objects(
     looked = evenly_spread(with_boxes, _MOST_LOOKED_AT)
     sizes = _sizes(rows, looked)
     form: BoxForm = "coco"
+    unclear: tuple[str, ...] = ()
     if folder is None:
-        form = _form_of(cells, sizes)
+        form, unclear = _form_of(rows, cells, sizes)
         written = _WRITTEN[form]
     else:
         written = _WRITTEN_IN_FOLDERS[folder.form]
@@ -185,6 +189,7 @@ def find_objects(
         counted.append(f"{name} ({count:,})")
     notes = [
         f"boxes are read as {written} writes them",
+        *unclear,
         f"{format_count(used.total(), 'object')} of"
         f" {format_count(len(used), 'category', 'categories')}:"
         f" {format_list(counted, _MOST_NAMED)}",
@@ -230,17 +235,54 @@ def _sizes(rows: Rows, chosen: Sequence[int]) -> dict[int, Size]:
     return sizes
 
 
-def _form_of(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size]) -> BoxForm:
-    """Return the form in which boxes fit their images best. Of two equal forms, the one of COCO, as
-    on the Hub."""
-    boxes = [(box, size) for row, size in sizes.items() for box in cells[row]["bbox"]]
-    if boxes and all(0 <= value <= 1 for box, _ in boxes for value in box):
-        return "yolo"
+def _form_of(
+    rows: Rows, cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size]
+) -> tuple[BoxForm, tuple[str, ...]]:
+    """Return the form in which boxes fit their images best, and a note if two forms fit. Of two equal
+    forms, the one of COCO, as on the Hub. Raise UserError for shares that are no form of YOLO."""
+    boxes = []
+    areas: list[float | None] = []
+    for row, size in sizes.items():
+        cell = cells[row]
+        boxes += [(box, size) for box in cell["bbox"]]
+        areas += cell["area"] or [None] * len(cell["bbox"])
 
-    def outside(form: BoxForm) -> int:
-        return sum(_is_outside(in_pixels(box, form, size), size) for box, size in boxes)
+    def outside(form: BoxForm, scaled: bool = False) -> int:
+        count = 0
+        for box, size in boxes:
+            numbers = [value * side for value, side in zip(box, size * 2, strict=True)]
+            count += _is_outside(in_pixels(numbers if scaled else box, form, size), size)
+        return count
 
-    return "pascal" if outside("pascal") < outside("coco") else "coco"
+    def of_areas(form: BoxForm) -> int:
+        count = 0
+        for (box, size), area in zip(boxes, areas, strict=True):
+            _, _, width, height = in_pixels(box, form, size)
+            count += area is not None and abs(width * height - area) <= _NEAR * area
+        return count
+
+    if boxes and all(-_NEAR <= value <= 1 + _NEAR for box, _ in boxes for value in box):
+        beyond = outside("yolo")
+        for form in ("pascal", "coco"):
+            if beyond > _MANY * len(boxes) and not outside(form, scaled=True):
+                raise UserError(
+                    f"{rows.place}: boxes are shares of the image as {_SHARES[form]}, and"
+                    f" {beyond:,} of {len(boxes):,} would leave their image as centre and size,"
+                    " which source.boxes: yolo is",
+                    "Multiply the numbers of each box by its image's width and height, so that they"
+                    " are pixels.",
+                )
+        return "yolo", ()
+    corners = outside("pascal") - outside("coco")
+    if not corners:
+        corners = of_areas("coco") - of_areas("pascal")
+    note = ""
+    if boxes and not corners:
+        note = (
+            "boxes fit their images as two corners too: if they are corners, write source.boxes:"
+            " pascal into the recipe"
+        )
+    return "pascal" if corners < 0 else "coco", (note,) if note else ()
 
 
 def _is_outside(box: Sequence[float], size: Size) -> bool:
@@ -277,7 +319,7 @@ def _odd_boxes(
             f"{format_count(crowds, 'box is', 'boxes are')} of crowds, which are neither found nor"
             " missed"
         )
-    if total and (outside + empty) / total > 0.05:
+    if total and (outside + empty) / total > _MANY:
         notes.append(
             "so many boxes leave their images that they may be in another form: look at the picture"
         )

@@ -595,6 +595,50 @@ def test_boxes_that_leave_their_images_are_refused(
         measured(built, f"predictions:{tmp_path / 'changed.json'}")
 
 
+@pytest.mark.parametrize(
+    ("change", "form"),
+    [
+        (lambda x, y, w, h: [x + w / 2, y + h / 2, w, h], "[centre x, centre y, width, height]"),
+        (lambda x, y, w, h: [y, x, h, w], "[y, x, height, width]"),
+    ],
+)
+def test_boxes_that_lie_on_objects_in_another_form_are_refused(
+    change: Callable[..., list[float]],
+    form: str,
+    built: Path,
+    results_file: Path,
+    tmp_path: Path,
+) -> None:
+    results = json.loads(results_file.read_text())
+    changed = [{**result, "bbox": change(*result["bbox"])} for result in results]
+    (tmp_path / "changed.json").write_text(json.dumps(changed))
+    with refuses("invalid-detections", None, "lies on an object in", f"read as {form}"):
+        measured(built, f"predictions:{tmp_path / 'changed.json'}")
+
+
+class Sides(ColourDetector):
+    """Return [x, y, width, height] where corners are expected."""
+
+    def __call__(self, images: list[Image.Image]) -> list[dict[str, Any]]:
+        answers = super().__call__(images)
+        for answer in answers:
+            answer["boxes"][:, 2:] -= answer["boxes"][:, :2]
+        return answers
+
+
+class OtherOrder(ColourDetector):
+    label_names = NAMES[::-1]
+
+
+def test_boxes_and_labels_of_a_function_in_another_form_are_noted(built: Path) -> None:
+    models = {"mine": ColourDetector(), "sides": Sides(), "swapped": OtherOrder()}
+    mine, sides, swapped = measured(built, models).models
+    assert not mine.matched or not re.search("lies on|labels are", mine.matched)
+    assert "read as [x, y, width, height]: they are probably that" in (sides.matched or "")
+    assert "labels are probably in another order" in (swapped.matched or "")
+    assert re.search("disk on box|box on disk", swapped.matched or "")
+
+
 def test_boxes_of_smaller_images_are_noted(built: Path, results_file: Path, tmp_path: Path) -> None:
     results = json.loads(results_file.read_text())
     small = [{**result, "bbox": [side / 2 for side in result["bbox"]]} for result in results]

@@ -37,7 +37,7 @@ from counterfoil.evaluation.tasks.objects.categories import (
     map_categories,
     map_names,
 )
-from counterfoil.evaluation.tasks.objects.notes import misplaced_detections
+from counterfoil.evaluation.tasks.objects.notes import BestBoxes, misplaced_detections
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject, open_objects
 from counterfoil.foreign_tables import (
     NUMBER,
@@ -158,7 +158,12 @@ def read_detections(
     )
     if most:
         raise refusal("invalid-detections.file", name, misplaced)
-    notes = [categories.matched, misplaced]
+    best = BestBoxes.of(subject, detections.row, detections.score)
+    form = best.other_form(detections.box, detections.box)
+    if form:
+        raise refusal("invalid-detections.file", name, form)
+    order_note = best.other_order(detections.box, detections.category)
+    notes = [categories.matched, misplaced, order_note]
     repeats = len(rows) - len(different)
     if repeats:
         notes.append(f"exact copies of other detections: {repeats:,}")
@@ -495,18 +500,23 @@ def run_detector(
     known = np.isin(labels, list(categories.index_of))
     rows = chosen[columns["row"][known]]
     edges = [columns[side][known] for side in _EDGES]
-    boxes = np.stack(edges, axis=1).astype(np.float64)
+    corners = np.stack(edges, axis=1).astype(np.float64)
+    boxes = corners.copy()
     extent = boxes[:, 2:] - boxes[:, :2]
     boxes[:, 2:] = np.maximum(0.0, extent)
     scores = columns["score"][known].astype(np.float64)
     _, misplaced = misplaced_detections(subject, rows, boxes, scores)
+    best = BestBoxes.of(subject, rows, scores)
+    form = best.other_form(corners, boxes)
     indices = [categories.index_of[label] for label in labels[known].tolist()]
-    notes = filter(None, (categories.matched, shifted, misplaced))
+    category = np.array(indices, np.int64)
+    order = best.other_order(boxes, category)
+    notes = filter(None, (categories.matched, shifted, form or misplaced, order))
     return ModelDetections(
         name=name,
         row=rows,
         box=boxes,
-        category=np.array(indices, np.int64),
+        category=category,
         score=scores,
         matched="; ".join(notes),
         sha256=getattr(detector, "sha256", ""),

@@ -1,18 +1,27 @@
 """Notes on what changes a number.
 
-Of a detector: answers that were cut at a score, detections beyond 100, and boxes that do not fit
-their images, as boxes of another form or of another image size do. Of the true objects: copies,
-boxes beyond the edge, ids and sizes.
+Of a detector: answers that were cut at a score, detections beyond 100, boxes that do not fit their
+images or fit objects in another form, as boxes of another form or of another image size do, and
+categories in another order. Of the true objects: copies, boxes beyond the edge, ids and sizes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from counterfoil.arrays import Bools, Floats, Ints
-from counterfoil.detection_stats import MOST_DETECTIONS, Detections, Matches, Objects
+from counterfoil.detection_stats import (
+    MOST_DETECTIONS,
+    THRESHOLDS,
+    Detections,
+    Matches,
+    Objects,
+    box_iou,
+)
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.report.words import (
     format_count,
@@ -27,6 +36,10 @@ _BEYOND = 0.1
 _MOST_OUTSIDE = 0.1
 # Fewer boxes do not show that all of them are too small, or are cut.
 _FEWEST = 20
+# The share of boxes that follow a rule of labels in another order.
+_BY_RULE = 0.8
+# Boxes that fit in another form in as many images fit by no chance.
+_FEWEST_IMAGES = 5
 
 
 def misplaced_detections(
@@ -72,6 +85,128 @@ def misplaced_detections(
             " smaller images, such as the model's input, or shares"
         )
     return False, ""
+
+
+@dataclass(frozen=True)
+class BestBoxes:
+    """The best detection of each image of the first group that has objects, and these objects."""
+
+    subject: DetectionSubject
+    chosen: Ints
+    """(n,) the places of the detections."""
+    starts: Ints
+    """(n,) where the pairs of each detection begin."""
+    detection: Ints
+    """The detection of each pair, by its place in `chosen`."""
+    thing: Ints
+    """The row in `Objects` of each pair."""
+
+    @classmethod
+    def of(cls, subject: DetectionSubject, row: Ints, score: Floats) -> BestBoxes:
+        truth = subject.truth
+        image = subject.number_of[row]
+        of_base = subject.dataset.shifts[row] == 0
+        first = np.flatnonzero(of_base & (image >= 0))
+        order = np.lexsort((-score[first], image[first]))
+        best_first = first[order]
+        of_images, places = np.unique(image[best_first], return_index=True)
+        low = np.searchsorted(truth.image, of_images)
+        counts = np.searchsorted(truth.image, of_images, side="right") - low
+        shown = counts > 0
+        low = low[shown]
+        counts = counts[shown]
+        starts = np.cumsum(counts) - counts
+        detection = np.repeat(np.arange(len(counts)), counts)
+        thing = np.arange(len(detection))
+        thing += np.repeat(low - starts, counts)
+        return cls(subject, best_first[places[shown]], starts, detection, thing)
+
+    def overlaps(self, box: Floats) -> Bools:
+        """Return for each pair whether the detection lies on the object. box: of all detections."""
+        boxes = box[self.chosen][self.detection]
+        objects = self.subject.truth.box[self.thing]
+        no_crowd = np.zeros(len(boxes), np.bool_)
+        return box_iou(boxes, objects, no_crowd) >= THRESHOLDS[0]
+
+    def hits(self, box: Floats) -> int:
+        """Return how many detections lie on an object."""
+        on_objects = np.logical_or.reduceat(self.overlaps(box), self.starts)
+        return int(on_objects.sum())
+
+    def other_form(self, numbers: Floats, box: Floats) -> str:
+        """Return a sentence if the best boxes lie on objects only if their numbers are read in another
+        form; else empty.
+
+        numbers: the four numbers of each box as they were given. box: [x, y, width, height] as read.
+        """
+        images = len(self.chosen)
+        if images < _FEWEST_IMAGES:
+            return ""
+        corners = numbers.copy()
+        corners[:, 2:] -= numbers[:, :2]
+        corners[:, 2:] = np.maximum(0.0, corners[:, 2:])
+        centres = numbers.copy()
+        centres[:, :2] -= numbers[:, 2:] / 2
+        y_first = [1, 0, 3, 2]
+        readings = {
+            "[x, y, width, height]": numbers,
+            "[centre x, centre y, width, height]": centres,
+            "corners [left, top, right, bottom]": corners,
+            "corners [top, left, bottom, right]": corners[:, y_first],
+            "[y, x, height, width]": numbers[:, y_first],
+        }
+        hits = {}
+        for words, boxes in readings.items():
+            hits[words] = self.hits(boxes)
+        as_read = self.hits(box)
+        words = max(hits, key=lambda each: hits[each])
+        if 2 * hits[words] < images or hits[words] <= 2 * as_read:
+            return ""
+        return (
+            f"the best box lies on an object in {as_read:,} of {images:,} images, and in"
+            f" {hits[words]:,} if boxes are read as {words}: they are probably that, unless"
+            " the dataset's boxes are wrong"
+        )
+
+    def other_order(self, box: Floats, category: Ints) -> str:
+        """Return a sentence if the best boxes lie on objects of other categories by one rule, as those
+        of labels in another order do; else empty."""
+        on_objects = self.overlaps(box)
+        detection = self.detection[on_objects]
+        named = category[self.chosen][detection]
+        true = self.subject.truth.category[self.thing[on_objects]]
+        # Of several objects under a box, one of its category comes first.
+        order = np.lexsort((true != named, detection))
+        _, firsts = np.unique(detection[order], return_index=True)
+        pairs: dict[int, Counter[int]] = {}
+        for index in order[firsts].tolist():
+            of_named = pairs.setdefault(int(named[index]), Counter())
+            of_named[int(true[index])] += 1
+        rule: dict[int, int] = {}
+        total = explained = wrong = 0
+        for label, of_label in pairs.items():
+            boxes = of_label.total()
+            # A category of one or two boxes follows any rule.
+            if boxes < 3:
+                continue
+            (rule[label], most), *_ = of_label.most_common(1)
+            total += boxes
+            explained += most
+            wrong += boxes - of_label[label]
+        one_rule = len(set(rule.values())) == len(rule) > 1
+        if total < _FEWEST_DETECTIONS or not one_rule:
+            return ""
+        if 2 * wrong < total or explained < _BY_RULE * total:
+            return ""
+        names = self.subject.categories
+        swaps = []
+        for label, other in rule.items():
+            if label != other:
+                swaps.append(f"{names[label]} on {names[other]}")
+        return (
+            f"{wrong:,} of {total:,} best boxes on an object name another category, by one rule"
+            f" ({format_list(swaps, _MOST_NAMED)}): labels are probably in another order"
+        )
 
 
 def misplaced_objects(subject: DetectionSubject) -> str:
