@@ -72,7 +72,13 @@ def test_zero_may_be_no_class_and_255_a_class(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("images", "masks"),
-    [("images/training", "annotations/training"), ("JPEGImages", "SegmentationClass")],
+    [
+        ("images/training", "annotations/training"),
+        ("JPEGImages", "SegmentationClass"),
+        ("image", "label"),
+        ("images", "labels"),
+        ("img", "mask"),
+    ],
 )
 def test_folders_may_be_called_as_in_ade20k_and_voc(
     tmp_path: Path, images: str, masks: str
@@ -82,6 +88,15 @@ def test_folders_may_be_called_as_in_ade20k_and_voc(
         (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "plain" / side).rename(tmp_path / "folder" / name)
     for read, mask in zip(masks_of_folder(tmp_path / "folder"), drawn, strict=True):
+        assert (read == mask).all()
+
+
+def test_folders_of_other_names_beside_masks_are_none(tmp_path: Path) -> None:
+    drawn = mask_folder(tmp_path / "patches", 2)
+    for name in ("label", "image"):
+        (tmp_path / "patches" / name).mkdir()
+        Image.new("RGB", (80, 60)).save(tmp_path / "patches" / name / "000.png")
+    for read, mask in zip(masks_of_folder(tmp_path / "patches"), drawn, strict=True):
         assert (read == mask).all()
 
 
@@ -100,10 +115,12 @@ def test_the_recipe_says_whether_masks_are_of_turned_photographs(tmp_path: Path,
     assert (stored[1] == drawn).all()
 
 
+@pytest.mark.parametrize("year", ["", "2017", "_2012"])
 @pytest.mark.parametrize("form", ["images/{}", "{}/images"])
-def test_splits_and_pairs_by_stem(tmp_path: Path, form: str) -> None:
+def test_splits_and_pairs_by_stem(tmp_path: Path, form: str, year: str) -> None:
     mask_folder(tmp_path / "plain", 3)
     folder = tmp_path / "split"
+    form = form.replace("{}", f"{{}}{year}")
     for side in ("images", "masks"):
         for number, split in enumerate(("train", "val", "val")):
             target = folder / form.format(split).replace("images", side)
@@ -117,6 +134,24 @@ def test_splits_and_pairs_by_stem(tmp_path: Path, form: str) -> None:
     assert set(source.splits) == {"train", "validation"}
     rows = source.rows("validation", labelled=False)
     assert rows.count == 2 and rows.notes == ("1 image without a mask, and left out",)
+
+
+def test_lists_of_pascal_voc_are_splits(tmp_path: Path) -> None:
+    mask_folder(tmp_path / "plain", 5)
+    home = tmp_path / "split" / "VOC2012"
+    lists = home / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    (tmp_path / "plain" / "images").rename(home / "JPEGImages")
+    (tmp_path / "plain" / "masks").rename(home / "SegmentationClass")
+    for name, stems in (("train", "000 003"), ("val", "001 002 009"), ("trainval", "000 001")):
+        (lists / f"{name}.txt").write_text("\n".join(stems.split()))
+    source = open_source(pool_of(recipe_of(tmp_path / "split")))
+    paths = {split: source.rows(split, labelled=False).paths() for split in source.splits}
+    stems = {split: sorted(Path(path).stem for path in paths[split] or ()) for split in paths}
+    assert stems == {"train": ["000", "003"], "validation": ["001", "002"]}
+    assert source.rows("train", labelled=False).notes == (
+        "1 image in no list of ImageSets/Segmentation, and left out",
+    )
 
 
 def test_masks_may_be_a_column_of_a_table(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ _DEEPEST = 20
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 # Folders of drawings that have the names of the photographs.
 _MASKS = frozenset(("SegmentationClass", "SegmentationObject", "SegmentationClassRaw"))
-# The lists of ImageSets/Main that are splits. Other lists there are of one category
+# The lists of ImageSets that are splits. Other lists in ImageSets/Main are of one category
 # (aeroplane_train.txt).
 _LISTS = {"train": "train", "val": "validation", "test": "test"}
 _BOTH = "trainval"
@@ -241,6 +241,24 @@ def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
     return below or named or nearest
 
 
+def listed_names(folder: Path, names: Sequence[str], of: str) -> dict[str, list[str]]:
+    """Return the images of each split as the lists in ImageSets/OF write them, and nothing without
+    lists. names: the folder's files."""
+    lists = defaultdict[str, list[str]](list)
+    for name in names:
+        home, _, file = f"/{name}".rpartition("/")
+        if file.lower().endswith(".txt") and home.endswith(f"/ImageSets/{of}"):
+            lists[_stem(name)].append(name)
+    chosen = {split: lists[word] for word, split in _LISTS.items() if word in lists}
+    if _BOTH in lists and not {"train", "validation"} & set(chosen):
+        chosen[_LISTS["train"]] = lists[_BOTH]
+    listed = {}
+    for split, files in chosen.items():
+        lines = "\n".join(file_text(folder / file) for file in files).splitlines()
+        listed[split] = [line.split()[0] for line in lines if line.strip()]
+    return listed
+
+
 def _splits(
     folder: Path,
     names: Sequence[str],
@@ -249,14 +267,7 @@ def _splits(
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Return the annotation files of each split that have an image, and the number of listed images
     that lack one."""
-    lists = {}
-    for name in names:
-        home, _, file = f"/{name}".rpartition("/")
-        if file.lower().endswith(".txt") and home.endswith("/ImageSets/Main"):
-            lists[_stem(name)] = name
-    chosen = {split: lists[word] for word, split in _LISTS.items() if word in lists}
-    if _BOTH in lists and not {"train", "validation"} & set(chosen):
-        chosen[_LISTS["train"]] = lists[_BOTH]
+    chosen = listed_names(folder, names, "Main")
     files = defaultdict[str, list[str]](list)
     if not chosen:
         for file, image in image_of.items():
@@ -269,14 +280,9 @@ def _splits(
     if len(file_of) < len(image_of):
         raise refusal("invalid-voc.twice", folder)
     absent = {}
-    for split, name in chosen.items():
-        listed = {}
-        for line in file_text(folder / name).splitlines():
-            if line.strip():
-                stem = line.split()[0]
-                if stem not in file_of:  # some lists have paths or endings
-                    stem = _stem(stem)
-                listed[stem] = None
+    for split, written in chosen.items():
+        # some lists have paths or endings
+        listed = dict.fromkeys(stem if stem in file_of else _stem(stem) for stem in written)
         of_split = [file_of[stem] for stem in listed if stem in file_of]
         absent[split] = len(listed) - len(of_split)
         if of_split:
