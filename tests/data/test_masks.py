@@ -22,7 +22,7 @@ from counterfoil.data.pool import pool_of
 from counterfoil.errors import CounterfoilError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
-from support.masks import RECIPE, mask_folder, masks_read
+from support.masks import COLOURS, RECIPE, mask_folder, masks_read
 from support.refusals import problems_of, refuses
 
 
@@ -252,6 +252,30 @@ def test_unfit_masks_are_refused_before_any_image_is_made(tmp_path: Path, name: 
     assert problem in shown
     assert "row 1" in shown
     assert not list((tmp_path / "built").glob("data/**/*.parquet"))
+
+
+def test_palettes_in_which_a_colour_has_several_numbers_are_refused(tmp_path: Path) -> None:
+    """As those of colours reduced file by file, in which the rarest colour comes first."""
+    folder = tmp_path / "patches"
+    for number, mask in enumerate(mask_folder(folder, 4)):
+        reduced = Image.fromarray(COLOURS[np.minimum(mask, 3)]).quantize(4)
+        reduced.save(folder / "masks" / f"{number:03d}.png")
+    recipe = recipe_of(folder, "source.masks.classes=[a, b, c, d]")
+    with refuses("invalid-mask", "source.masks", "has the number", "in another mask"):
+        build(recipe, tmp_path / "built", device="cpu", workers=1)
+
+
+def test_palettes_may_be_of_any_length_and_repeat_a_colour(tmp_path: Path) -> None:
+    """Two classes may share a colour, unused numbers may have any, and a grey ramp tells none."""
+    folder = tmp_path / "patches"
+    drawn = mask_folder(folder, 4)
+    same = [(9, 9, 9), (200, 60, 60), (200, 60, 60)]
+    for number, colours in enumerate((COLOURS.tolist(), same, [(9, 9, 9), (200, 60, 60)])):
+        mask = np.minimum(drawn[number], 1) if len(colours) == 2 else np.minimum(drawn[number], 2)
+        written = Image.fromarray(mask.astype(np.uint8))
+        written.putpalette(np.array(colours, np.uint8).tobytes())
+        written.save(folder / "masks" / f"{number:03d}.png")
+    assert build(recipe_of(folder), tmp_path / "built", device="cpu", workers=1)
 
 
 def test_a_size_is_judged_before_pixels_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -368,6 +368,9 @@ invalid-mask: A mask that is no PNG of the size of its image with the numbers of
   {found}
   number: it has the number {found}, and the recipe names {expected} classes, from 0 on
   empty: no pixel has a class
+  palette: the colour {colour} has the number {found} in its palette, and {expected} in another mask
+    > Numbers of the same class differ from mask to mask. Save all masks with one palette, or
+      convert their colours into numbers as docs/how-to/segmentation.md does.
   names: {found} have one name among {side}
     > Give each image one mask with its name: images/1.jpg and masks/1.png. A mask is a PNG, for
       other formats may change the numbers of classes.
