@@ -190,6 +190,43 @@ def test_columns_of_anything_else_are_reported(
     )
 
 
+@pytest.mark.parametrize(
+    ("names", "present", "noted"),
+    [
+        (["no", "yes"], 1, False),
+        (["yes", "no"], 0, False),
+        (["Present", "Absent"], 0, False),
+        (["1", "0"], 0, False),
+        (["true", "false"], 0, False),
+        (["Effusion", "No Effusion"], 0, False),
+        (["effusion", "normal"], 0, False),
+        (["normal", "effusion"], 1, False),
+        (["opaque", "clear"], 1, True),
+    ],
+)
+def test_names_of_numbers_say_which_is_present(
+    names: list[str], present: int, noted: bool, tmp_path: Path
+) -> None:
+    table = datasets.Dataset.from_dict(
+        {
+            "image": [{"bytes": encoded((20 * row, 0, 0)), "path": None} for row in range(3)],
+            "Effusion": [0, 1, 1],
+            "Cardiomegaly": [0, 1, 0],
+            "patient": [1, 2, 3],
+        }
+    )
+    table = table.cast_column("image", datasets.Image())
+    table = table.cast_column("Effusion", datasets.ClassLabel(names=names))
+    (tmp_path / "named").mkdir()
+    table.to_parquet(str(tmp_path / "named" / "validation.parquet"))
+    _, labels = read(tmp_path / "named", BY_COLUMNS)
+    assert labels.present[:, 0].tolist() == [number == present for number in (0, 1, 1)]
+    assert labels.present[:, 1].tolist() == [False, True, False]
+    assert [f"{names[present]!r} counts as present" in note for note in labels.notes] == [
+        True
+    ] * noted
+
+
 def test_what_is_not_there_is_reported_with_what_is(tmp_path: Path) -> None:
     columns = saved(tmp_path / "columns", patient=[1, 2], effusion=[0, 1])
     with refuses("missing-column", "source.conditions.columns", "'Effusion'", "'effusion'"):

@@ -219,13 +219,12 @@ def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
     """
     conditions = source.conditions
     assert conditions is not None
-    cells = (
-        _by_labels(rows, source.label_column, conditions)
-        if conditions.labels
-        else _by_columns(rows, conditions)
-    )
+    notes: list[ProblemLine] = []
+    if conditions.labels:
+        cells = _by_labels(rows, source.label_column, conditions)
+    else:
+        cells = _by_columns(rows, conditions, notes)
     values = cells.copy()
-    notes = []
     for code, policy, what in (
         (_BLANK, conditions.of_blank, "blank"),
         (UNKNOWN, conditions.unknown, "-1 (uncertain)"),
@@ -308,9 +307,9 @@ def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
     return str(value)
 
 
-def _by_columns(rows: Rows, conditions: Conditions) -> NDArray[np.int8]:
+def _by_columns(rows: Rows, conditions: Conditions, notes: list[ProblemLine]) -> NDArray[np.int8]:
     """Return each condition of each row as its own column has it, [n, K]: `PRESENT`, `ABSENT`,
-    `UNKNOWN` or `_BLANK`."""
+    `UNKNOWN` or `_BLANK`. notes: gets sentences on what names do not say."""
     where = f"source.conditions.columns: {rows.place}"
     lacking = Problems(message)
     for name in conditions.columns:
@@ -324,7 +323,15 @@ def _by_columns(rows: Rows, conditions: Conditions) -> NDArray[np.int8]:
     shape = (rows.count, len(conditions.columns))
     cells = np.empty(shape, np.int8)
     for k, column in enumerate(conditions.columns):
-        values = list(map(condition_number, rows.column(column)))
+        written = rows.column(column)
+        names = rows.class_names(column)
+        if names is not None:
+            named = _named_conditions(column, names)
+            if named is None and len(names) > PRESENT:
+                text = f"{column}: {names[PRESENT]!r} counts as present, as its number 1 says"
+                notes.append(ProblemLine(text).at("source.conditions.columns"))
+            written = [(named or {}).get(value, value) for value in written]
+        values = list(map(condition_number, written))
         empty = [row for row, value in enumerate(values) if value is None]
         if conditions.of_blank == "refuse":
             _add_empty(problems, rows, column, empty)
@@ -342,6 +349,28 @@ def _by_columns(rows: Rows, conditions: Conditions) -> NDArray[np.int8]:
         cells[:, k] = values
     problems.refuse(message.advice[_UNFIT])
     return cells
+
+
+_WORDS = {"yes": PRESENT, "present": PRESENT, "positive": PRESENT}
+_WORDS |= {"no": ABSENT, "absent": ABSENT, "negative": ABSENT}
+_NEGATIONS = ("no ", "not ", "non ", "without ")
+
+
+def _named_conditions(column: str, names: Sequence[str]) -> dict[Any, Any] | None:
+    """Return number → value of a condition whose numbers have names, such as yes and no, or smiling
+    and not smiling; None if the names do not say it."""
+    plain = list(map(plain_name, names))
+    numbers = [condition_number(_WORDS.get(name, name)) for name in plain]
+    if not any(isinstance(number, str) for number in numbers):
+        return dict(enumerate(numbers))
+    if len(plain) != 2:
+        return None
+    for present, name in enumerate(plain):
+        other = plain[1 - present]
+        negated = [f"{word}{name}" for word in _NEGATIONS]
+        if other in negated or (name == plain_name(column) != other):
+            return {present: PRESENT, 1 - present: ABSENT}
+    return None
 
 
 _BLANKS = frozenset(("", "nan", "na", "n/a", "none", "null"))
