@@ -258,6 +258,10 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.in
             if name not in names:  # no row could have it
                 lacking.add("unknown-label.condition", where, name, names)
         lacking.refuse()
+    if _are_vectors(values):
+        if names is None or len(names) != len(values[0]):
+            raise refusal("unfit-column.vectors", f"source.label_column: {rows.place}", column)
+        values = [np.flatnonzero(vector) for vector in values]
     columns = {name: k for k, name in enumerate(conditions.labels)}
     columns |= dict.fromkeys(conditions.others, -1)
     shape = (len(values), len(conditions.labels))
@@ -284,6 +288,21 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.in
     problems.refuse(message.advice["unknown-label.rows"])
     cells[empty] = _BLANK
     return cells
+
+
+def _are_vectors(values: Sequence[Any]) -> bool:
+    """Return whether every cell has a 0 or a 1 for each label: a list of labels names none twice,
+    and lists of objects' labels have several lengths."""
+    if not values or not all(isinstance(value, list | tuple | np.ndarray) for value in values):
+        return False
+    lengths = {len(value) for value in values}
+    if lengths == {0} or len(lengths) > 1:
+        return False
+    for value in values:
+        for number in value:
+            if not isinstance(number, int | float | np.number) or number not in (0, 1):
+                return False
+    return any(len({*value}) < len(value) for value in values)
 
 
 def _labels_in(value: Any, names: tuple[str, ...] | None) -> list[str] | None:

@@ -102,6 +102,8 @@ unfit-column: A column whose values cannot be used as the recipe or the option a
     > List the labels that you want in source.conditions.
   empty: {found:row has|rows have} no {column}, such as row {row}
     > Name a column that every row fills.
+  vectors: the column {found!q} has a 0 or a 1 for each label, and not the labels that an image has
+    > Write a list of names, or a column of 0 and 1 for each label (source.conditions.columns).
   condition: has neither 0 nor 1 in {rows:row|rows}, such as {found} in row {row}
     > No value is taken for absent. Write 0 or 1 there, or leave the column out of
       source.conditions.columns. If blank and -1 mean that nobody knows, set
