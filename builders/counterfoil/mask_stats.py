@@ -62,8 +62,8 @@ def other_meanings(counts: Ints) -> list[tuple[int, int, float]]:
     given = counts.sum(axis=0, keepdims=True)
     iou = ratio_or_nan(counts, having + given - counts)
     np.fill_diagonal(iou, 0)
-    found = np.argwhere(iou > _HALF).tolist()
-    return [(true, answer, float(iou[true, answer])) for true, answer in found]
+    pairs = np.argwhere(iou > _HALF).tolist()
+    return [(true, answer, float(iou[true, answer])) for true, answer in pairs]
 
 
 def boundary_f1(truth: Numbers, answer: Numbers, classes: int) -> Floats:

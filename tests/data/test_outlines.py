@@ -169,7 +169,9 @@ def test_outlines_without_a_pixel_are_counted(tmp_path: Path) -> None:
     """As polygons of two corners, in shares of the image, and outside of it."""
     document = outlined_folder(tmp_path / "data")
     square = [10, 10, 40, 10, 40, 40, 10, 40]
-    empty = [square[::4], [value / 160 for value in square], [value + 500 for value in square]]
+    shares = [value / 160 for value in square]
+    outside = [value + 500 for value in square]
+    empty = [square[::4], shares, outside]
     entries = document["annotations"]
     for entry in entries:
         entry["segmentation"] = [square]

@@ -346,10 +346,12 @@ def _by_columns(rows: Rows, conditions: Conditions, notes: list[ProblemLine]) ->
         names = rows.class_names(column)
         if names is not None:
             named = _named_conditions(column, names)
-            if named is None and len(names) > PRESENT:
-                text = f"{column}: {names[PRESENT]!r} counts as present, as its number 1 says"
-                notes.append(ProblemLine(text).at("source.conditions.columns"))
-            written = [(named or {}).get(value, value) for value in written]
+            if named is None:
+                named = {}
+                name = names[min(PRESENT, len(names) - 1)]
+                note = ProblemLine(f"{column}: {name!r} counts as present, as its number 1 says")
+                notes.append(note.at("source.conditions.columns"))
+            written = [named.get(value, value) for value in written]
         values = list(map(condition_number, written))
         empty = [row for row, value in enumerate(values) if value is None]
         if conditions.of_blank == "refuse":
@@ -387,7 +389,8 @@ def _named_conditions(column: str, names: Sequence[str]) -> dict[Any, Any] | Non
     for present, name in enumerate(plain):
         other = plain[1 - present]
         negated = [f"{word}{name}" for word in _NEGATIONS]
-        if other in negated or (name == plain_name(column) != other):
+        is_column = name == plain_name(column)
+        if other in negated or is_column:
             return {present: PRESENT, 1 - present: ABSENT}
     return None
 

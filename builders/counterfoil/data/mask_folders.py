@@ -20,7 +20,7 @@ from counterfoil.data.coco_folders import SEGMENTATION, coco_folder
 from counterfoil.data.folder_splits import DEFAULT_SPLIT, SPLIT_OF
 from counterfoil.data.image_folders import file_column, visible_files
 from counterfoil.data.messages import message, refusal
-from counterfoil.data.voc_folders import listed_names
+from counterfoil.data.voc_folders import voc_lists
 from counterfoil.data.written_objects import (
     ObjectFolder,
     WrittenObjects,
@@ -110,15 +110,17 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
     pairs = sorted(images.keys() & masks.keys())
     stems = {key[-1] for key in pairs}
     listed = {}
-    for split, written in listed_names(folder, names, "Segmentation").items():
-        # some lists have paths
-        listed[split] = stems & {*written, *(PurePosixPath(path).stem for path in written)}
+    for split, written in voc_lists(folder, names, "Segmentation").items():
+        of_paths = [PurePosixPath(path).stem for path in written]  # some lists have paths
+        listed[split] = stems.intersection([*written, *of_paths])
     splits: dict[str, list[tuple[str, str]]] = {}
     unlisted = 0
     for key in pairs:
-        of_key = [split for split in listed if key[-1] in listed[split]]
+        *folders, name = key
+        of_key = [split for split in listed if name in listed[split]]
         if not any(listed.values()):
-            of_key = [next(filter(None, map(_split_called, key[:-1])), DEFAULT_SPLIT)]
+            called = filter(None, map(_split_called, folders))
+            of_key = [next(called, DEFAULT_SPLIT)]
         unlisted += not of_key
         pair = images[key][0], masks[key][0]
         for split in of_key:
@@ -140,10 +142,16 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
 
 def _sides_of(photographs: Sequence[str]) -> dict[str, str]:
     """Return folder → its side, in lower case."""
-    folders = {folder.lower() for path in photographs for folder in path.split("/")[:-1]}
+    folders = set()
+    for path in photographs:
+        *above, _ = path.lower().split("/")
+        folders.update(above)
     side_of = {name: side for name, side in _SIDE_OF.items() if name in folders}
-    known = {*side_of.values()}
-    return side_of | {name: side for name, side in _ELSE_SIDE_OF.items() if side not in known}
+    known = set(side_of.values())
+    for name, side in _ELSE_SIDE_OF.items():
+        if side not in known:
+            side_of[name] = side
+    return side_of
 
 
 def _split_called(name: str) -> str | None:

@@ -141,7 +141,8 @@ class MaskCounts(Problems):
                 continue
             first, palette_of_first = self.numbers.setdefault(colour, (number, palette))
             # two numbers of one palette may have one colour
-            if colour not in (_colour(palette, first), _colour(palette_of_first, number)):
+            others = _colour(palette, first), _colour(palette_of_first, number)
+            if colour not in others:
                 self.add("invalid-mask.palette", where, number, first, colour=f"{[*colour]}")
                 return
 

@@ -241,7 +241,7 @@ def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
     return below or named or nearest
 
 
-def listed_names(folder: Path, names: Sequence[str], of: str) -> dict[str, list[str]]:
+def voc_lists(folder: Path, names: Sequence[str], of: str) -> dict[str, list[str]]:
     """Return the images of each split as the lists in ImageSets/OF write them, and nothing without
     lists. names: the folder's files."""
     lists = defaultdict[str, list[str]](list)
@@ -254,8 +254,11 @@ def listed_names(folder: Path, names: Sequence[str], of: str) -> dict[str, list[
         chosen[_LISTS["train"]] = lists[_BOTH]
     listed = {}
     for split, files in chosen.items():
-        lines = "\n".join(file_text(folder / file) for file in files).splitlines()
-        listed[split] = [line.split()[0] for line in lines if line.strip()]
+        listed[split] = []
+        for file in files:
+            lines = file_text(folder / file).splitlines()
+            filled = filter(str.strip, lines)
+            listed[split] += [line.split()[0] for line in filled]
     return listed
 
 
@@ -267,7 +270,7 @@ def _splits(
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Return the annotation files of each split that have an image, and the number of listed images
     that lack one."""
-    chosen = listed_names(folder, names, "Main")
+    chosen = voc_lists(folder, names, "Main")
     files = defaultdict[str, list[str]](list)
     if not chosen:
         for file, image in image_of.items():
@@ -281,8 +284,11 @@ def _splits(
         raise refusal("invalid-voc.twice", folder)
     absent = {}
     for split, written in chosen.items():
-        # some lists have paths or endings
-        listed = dict.fromkeys(stem if stem in file_of else _stem(stem) for stem in written)
+        listed = {}
+        for stem in written:
+            if stem not in file_of:  # some lists have paths or endings
+                stem = _stem(stem)
+            listed[stem] = None
         of_split = [file_of[stem] for stem in listed if stem in file_of]
         absent[split] = len(listed) - len(of_split)
         if of_split:

@@ -314,7 +314,7 @@ def test_a_model_that_guesses_has_no_drop(built: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [(255, 1, 2), (1, 2, 0), (0, 2, 1)])
-def test_numbers_in_another_order_are_told(
+def test_another_order_of_numbers_is_reported(
     built: Path, tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     """As where 255 is a class in black and white masks, or where numbers begin at 1."""
@@ -329,8 +329,8 @@ def test_numbers_in_another_order_are_told(
         )
     (warning,) = [str(each.message) for each in caught]
     for label, number in enumerate(order):
-        told = f"{names[min(number, 3)]} is where {names[label]} is" in warning
-        assert told == (number != label)
+        sentence = f"{names[min(number, 3)]} is where {names[label]} is"
+        assert (sentence in warning) == (number != label)
     assert warning in html.unescape(Path(result.files["report"]).read_text(encoding="utf-8"))
 
 
