@@ -191,6 +191,21 @@ def test_outlines_without_a_pixel_are_counted(tmp_path: Path) -> None:
     assert not [note for note in notes if "outline" in note]
 
 
+def test_many_crowds_are_counted(tmp_path: Path) -> None:
+    """As in exports that mark every object with run lengths as a crowd."""
+    document = outlined_folder(tmp_path / "data")
+    recipe = recipe_of(tmp_path / "data")
+    entries = document["annotations"]
+    for crowds in (1, 4):
+        for entry in entries[:crowds]:
+            entry["iscrowd"] = 1
+        (tmp_path / "data" / "annotations.json").write_text(json.dumps(document))
+        rows = open_source(pool_of(recipe)).rows("train", labelled=False)
+        notes = truth_of(recipe, rows).checked(recipe.source, rows, range(rows.count))
+        counted = [note for note in notes if f"{crowds} of {len(entries)} outlines are" in note]
+        assert len(counted) == (crowds > 1)
+
+
 def resized(document: Any) -> None:
     document["images"][0] |= {"width": 320, "height": 240}
 

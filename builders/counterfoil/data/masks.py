@@ -38,6 +38,8 @@ PixelClasses = NDArray[np.uint8]
 
 # The class of COCO's pixels outside all outlines, if a recipe has it.
 BACKGROUND = "background"
+# COCO has 1 % of crowds. Programs that mark every object with run lengths as one have more.
+_MANY_CROWDS = 0.1
 # Colours are far apart for neighbouring numbers, and hold for 255 classes.
 _GOLDEN = 0.618034
 
@@ -118,8 +120,8 @@ class MaskCounts(Problems):
     masks that cannot be used.
 
     turned: how many photographs an EXIF tag turns. sides: the shorter side of each image, in
-    pixels. outlines, empty: how many outlines there are, and how many cover no pixel. numbers:
-    colour → the first number that has it in a palette, and this palette.
+    pixels. outlines, empty, crowds: how many outlines there are, how many cover no pixel, and how
+    many are crowds. numbers: colour → the first number that has it in a palette, and this palette.
     """
 
     pixels: Ints = field(default_factory=_no_counts)
@@ -128,6 +130,7 @@ class MaskCounts(Problems):
     sides: list[int] = field(default_factory=list)
     outlines: int = 0
     empty: int = 0
+    crowds: int = 0
     numbers: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
 
     def add_palette(self, where: str, pixels: PixelClasses, palette: bytes) -> None:
@@ -148,11 +151,19 @@ class MaskCounts(Problems):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on outlines without a pixel."""
-        if not self.empty:
-            return []
+        """Sentences on outlines without a pixel, and on crowds if there are many."""
         outlines = format_count(self.outlines, "outline")
-        return [f"{self.empty:,} of {outlines} cover no pixel of the image, and are in no mask"]
+        notes = []
+        if self.empty:
+            notes.append(
+                f"{self.empty:,} of {outlines} cover no pixel of the image, and are in no mask"
+            )
+        if self.crowds > _MANY_CROWDS * self.outlines:
+            notes.append(
+                f"{self.crowds:,} of {outlines} are crowds (iscrowd: 1), whose pixels have no class."
+                " Some programs mark every mask so: if these are objects, write iscrowd: 0"
+            )
+        return notes
 
 
 @dataclass(frozen=True)
@@ -290,6 +301,7 @@ class OutlinedMasks(SourceMasks):
         if counts is not None:
             counts.outlines += len(insides)
             counts.empty += sum(inside.is_empty for inside in insides)
+            counts.crowds += sum(crowds)
         numbers = [self.number_of[category] for category in categories]
         names = [*map(plain_name, self.names)]
         empty = UNLABELLED
