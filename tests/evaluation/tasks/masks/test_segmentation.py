@@ -23,6 +23,7 @@ from PIL import Image
 
 from contrast import faint_texts
 from counterfoil.building.build_dataset import build
+from counterfoil.dataset.card.sections import lead_drops_of
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import CounterfoilWarning, UserError
 from counterfoil.evaluation import evaluate
@@ -30,6 +31,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.mask_stats import boundary_f1
+from counterfoil.recipe.tasks.masks import MasksSource
 from support.gate_comments import check_worst_images
 from support.masks import COLOURS, NAMES, RECIPE, ColourSegmenter, mask_folder
 from support.measured import measured
@@ -332,6 +334,8 @@ def test_another_order_of_numbers_is_reported(
         sentence = f"{names[min(number, 3)]} is where {names[label]} is"
         assert (sentence in warning) == (number != label)
     assert warning in html.unescape(Path(result.files["report"]).read_text(encoding="utf-8"))
+    section = lead_drops_of(result.results, MasksSource())
+    assert any(sentence.rstrip(".") in warning for sentence in section.warnings)
 
 
 def test_answers_in_the_numbers_of_the_dataset_are_in_no_other_order(
