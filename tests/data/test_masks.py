@@ -65,6 +65,9 @@ def test_zero_may_be_no_class_and_255_a_class(tmp_path: Path) -> None:
     for number, mask in enumerate(drawn):
         white = np.where(mask == 1, 255, 0).astype(np.uint8)
         (tmp_path / "patches" / "masks" / f"{number:03d}.png").write_bytes(saved(white))
+    unsaid = recipe_of(tmp_path / "patches", "source.masks={classes: [ground, box]}")
+    with refuses("invalid-mask", "source.masks.numbers", "no pixel has 'box'"):
+        build(unsaid, tmp_path / "out", device="cpu", workers=1)
     white = ("source.masks={classes: [ground, box], numbers: [0, 255]}",)
     for read, mask in zip(masks_of_folder(tmp_path / "patches", *white), drawn, strict=True):
         assert (read == (mask == 1)).all()

@@ -202,6 +202,10 @@ class SourceMasks(RowTruth):
         unlabelled = int(pixels[UNLABELLED])
         if unlabelled == pixels.sum():
             raise refusal(f"{self.code}.empty", f"source.masks: {rows.place}")
+        is_white = unlabelled and len(self.names) == 2 and not pixels[1]
+        if is_white and not self.numbers and not counts.outlines:
+            where = f"source.masks.numbers: {rows.place}"
+            raise refusal("invalid-mask.white", where, self.names[1])
         notes = counts.notes
         if unlabelled:
             notes.append(f"{unlabelled / pixels.sum():.1%} of all pixels have no class")

@@ -370,6 +370,8 @@ invalid-mask: A mask that is no PNG of the size of its image with the numbers of
   {found}
   number: it has the number {found}, and the recipe names {expected} classes, from 0 on
   empty: no pixel has a class
+  white: the masks have the numbers 0 and 255 alone, and 255 is no class; no pixel has {found!q}
+    > If white is a class, set source.masks.numbers=[0, 255].
   palette: the colour {colour} has the number {found} in its palette, and {expected} in another mask
     > Numbers of the same class differ from mask to mask. Save all masks with one palette, or
       convert their colours into numbers as docs/how-to/segmentation.md does.
