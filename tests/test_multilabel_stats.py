@@ -63,6 +63,19 @@ def test_numbers_are_those_of_scikit_learn_on_the_images_that_know_a_label(
         assert accuracy[label, 0] == pytest.approx(expected, abs=1e-12)
 
 
+def test_scores_of_minus_infinity_are_equal() -> None:
+    """As logarithms of a probability of 0 are."""
+    scores, truth = drawn(3)
+    once = np.ones((len(scores), 1), np.int32)
+    least = np.where(scores < 0.4, -99.0, scores)
+    infinite = np.where(scores < 0.4, -np.inf, scores)
+    for measure in (label_precision, label_auroc):
+        expected = measure(least, truth, once)
+        np.testing.assert_array_equal(measure(infinite, truth, once), expected)
+    answers = choose_thresholds(infinite, truth, 0).answers(infinite)
+    assert (answers == choose_thresholds(least, truth, 0).answers(least)).all()
+
+
 def test_what_an_unknown_label_says_changes_no_number() -> None:
     scores, truth = drawn(1)
     other = LabelTruth(np.where(truth.known, truth.present, ~truth.present), truth.known)

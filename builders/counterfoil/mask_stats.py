@@ -30,6 +30,7 @@ BOUNDARY = "boundary_F1"
 _TOLERANCE = 0.0075
 # Numbers of resamples times images whose weights are in memory at once.
 _WEIGHTS_AT_ONCE = 5_000_000
+_HALF = 0.5
 
 
 Numbers: TypeAlias = NDArray[np.integer]
@@ -48,6 +49,21 @@ def confusion(truth: Numbers, answer: Numbers, classes: int) -> Ints:
     cells += np.minimum(answer[known], classes)
     counts = np.bincount(cells, minlength=classes * answers)
     return counts.reshape(classes, answers)
+
+
+def other_meanings(counts: Ints) -> list[tuple[int, int, float]]:
+    """Return (class, answer, IoU) where pixels of a class have an IoU above one half with another
+    class's answers, or with answers that are no class.
+
+    counts: (k, k + 1), as `confusion` returns them. Few models confuse two classes so fully, and
+    numbers in another order do.
+    """
+    having = counts.sum(axis=1, keepdims=True)
+    given = counts.sum(axis=0, keepdims=True)
+    iou = ratio_or_nan(counts, having + given - counts)
+    np.fill_diagonal(iou, 0)
+    pairs = np.argwhere(iou > _HALF).tolist()
+    return [(true, answer, float(iou[true, answer])) for true, answer in pairs]
 
 
 def boundary_f1(truth: Numbers, answer: Numbers, classes: int) -> Floats:

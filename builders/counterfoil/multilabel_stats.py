@@ -132,7 +132,8 @@ def _by_falling_score(
         drawn = weights[order]
         has = truth.present[order, label]
         drawn_with = drawn * has[:, None]
-        is_last = np.append(np.diff(values[order]) != 0, True)
+        ranked = values[order]
+        is_last = np.append(ranked[1:] != ranked[:-1], True)  # also of equal infinite scores
         answered = np.cumsum(drawn, axis=0, dtype=np.int32)[is_last]
         hits = np.cumsum(drawn_with, axis=0, dtype=np.int32)[is_last]
         yield hits, answered - hits

@@ -775,7 +775,7 @@ def best_threshold(
     """
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
-    is_last = np.append(np.diff(ranked) != 0, True)
+    is_last = np.append(ranked[1:] != ranked[:-1], True)
     last = np.flatnonzero(is_last)
     values = worth(order, last)
     equals = last[values == values.max()]

@@ -131,6 +131,21 @@ def test_an_empty_list_is_none_of_the_conditions(tmp_path: Path) -> None:
     assert called == ["Effusion", NONE, "Effusion, Cardiomegaly"]
 
 
+def test_a_vector_for_each_row_has_the_labels_by_position(tmp_path: Path) -> None:
+    vectors = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    names = ["Effusion", "No Finding", "Cardiomegaly"]
+    named = datasets.Sequence(datasets.ClassLabel(names=names))
+    folder = saved(tmp_path / "named", named, found=vectors, patient=[1, 2, 3])
+    _, labels = read(folder, BY_LABELS)
+    assert labels.present.tolist() == [[True, True], [False, False], [False, False]]
+    bare = saved(tmp_path / "bare", found=vectors, patient=[1, 2, 3])
+    with refuses("unfit-column", "source.label_column", "'found'", "a 0 or a 1 for each label"):
+        read(bare, "{labels: ['0', '1']}")
+    objects = saved(tmp_path / "objects", found=[[0, 0, 1], [0], [1]], patient=[1, 2, 3])
+    _, labels = read(objects, "{labels: ['0', '1']}")
+    assert labels.present.tolist() == [[True, True], [True, False], [False, True]]
+
+
 def test_other_conditions_are_another_content(tmp_path: Path) -> None:
     folder = saved(tmp_path / "columns", patient=[1, 2], a=[0, 1], b=[1, 1])
     contents = {read(folder, f"{{columns: [{names}]}}")[0].content for names in ("a, b", "b, a")}
@@ -188,6 +203,43 @@ def test_columns_of_anything_else_are_reported(
         f"{where}: column 'Cardiomegaly': has neither 0 nor 1 in 1 row, such as 3 in row 3"
         " [unfit-column]"
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "present", "noted"),
+    [
+        (["no", "yes"], 1, False),
+        (["yes", "no"], 0, False),
+        (["Present", "Absent"], 0, False),
+        (["1", "0"], 0, False),
+        (["true", "false"], 0, False),
+        (["Effusion", "No Effusion"], 0, False),
+        (["effusion", "normal"], 0, False),
+        (["normal", "effusion"], 1, False),
+        (["opaque", "clear"], 1, True),
+    ],
+)
+def test_names_of_numbers_say_which_is_present(
+    names: list[str], present: int, noted: bool, tmp_path: Path
+) -> None:
+    table = datasets.Dataset.from_dict(
+        {
+            "image": [{"bytes": encoded((20 * row, 0, 0)), "path": None} for row in range(3)],
+            "Effusion": [0, 1, 1],
+            "Cardiomegaly": [0, 1, 0],
+            "patient": [1, 2, 3],
+        }
+    )
+    table = table.cast_column("image", datasets.Image())
+    table = table.cast_column("Effusion", datasets.ClassLabel(names=names))
+    (tmp_path / "named").mkdir()
+    table.to_parquet(str(tmp_path / "named" / "validation.parquet"))
+    _, labels = read(tmp_path / "named", BY_COLUMNS)
+    assert labels.present[:, 0].tolist() == [number == present for number in (0, 1, 1)]
+    assert labels.present[:, 1].tolist() == [False, True, False]
+    assert [f"{names[present]!r} counts as present" in note for note in labels.notes] == [
+        True
+    ] * noted
 
 
 def test_what_is_not_there_is_reported_with_what_is(tmp_path: Path) -> None:

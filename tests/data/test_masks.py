@@ -22,7 +22,7 @@ from counterfoil.data.pool import pool_of
 from counterfoil.errors import CounterfoilError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
-from support.masks import RECIPE, mask_folder, masks_read
+from support.masks import COLOURS, RECIPE, mask_folder, masks_read
 from support.refusals import problems_of, refuses
 
 
@@ -65,6 +65,9 @@ def test_zero_may_be_no_class_and_255_a_class(tmp_path: Path) -> None:
     for number, mask in enumerate(drawn):
         white = np.where(mask == 1, 255, 0).astype(np.uint8)
         (tmp_path / "patches" / "masks" / f"{number:03d}.png").write_bytes(saved(white))
+    unsaid = recipe_of(tmp_path / "patches", "source.masks={classes: [ground, box]}")
+    with refuses("invalid-mask", "source.masks.numbers", "no pixel has 'box'"):
+        build(unsaid, tmp_path / "out", device="cpu", workers=1)
     white = ("source.masks={classes: [ground, box], numbers: [0, 255]}",)
     for read, mask in zip(masks_of_folder(tmp_path / "patches", *white), drawn, strict=True):
         assert (read == (mask == 1)).all()
@@ -72,7 +75,13 @@ def test_zero_may_be_no_class_and_255_a_class(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("images", "masks"),
-    [("images/training", "annotations/training"), ("JPEGImages", "SegmentationClass")],
+    [
+        ("images/training", "annotations/training"),
+        ("JPEGImages", "SegmentationClass"),
+        ("image", "label"),
+        ("images", "labels"),
+        ("img", "mask"),
+    ],
 )
 def test_folders_may_be_called_as_in_ade20k_and_voc(
     tmp_path: Path, images: str, masks: str
@@ -82,6 +91,15 @@ def test_folders_may_be_called_as_in_ade20k_and_voc(
         (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "plain" / side).rename(tmp_path / "folder" / name)
     for read, mask in zip(masks_of_folder(tmp_path / "folder"), drawn, strict=True):
+        assert (read == mask).all()
+
+
+def test_folders_of_other_names_beside_masks_are_none(tmp_path: Path) -> None:
+    drawn = mask_folder(tmp_path / "patches", 2)
+    for name in ("label", "image"):
+        (tmp_path / "patches" / name).mkdir()
+        Image.new("RGB", (80, 60)).save(tmp_path / "patches" / name / "000.png")
+    for read, mask in zip(masks_of_folder(tmp_path / "patches"), drawn, strict=True):
         assert (read == mask).all()
 
 
@@ -100,10 +118,12 @@ def test_the_recipe_says_whether_masks_are_of_turned_photographs(tmp_path: Path,
     assert (stored[1] == drawn).all()
 
 
+@pytest.mark.parametrize("year", ["", "2017", "_2012"])
 @pytest.mark.parametrize("form", ["images/{}", "{}/images"])
-def test_splits_and_pairs_by_stem(tmp_path: Path, form: str) -> None:
+def test_splits_and_pairs_by_stem(tmp_path: Path, form: str, year: str) -> None:
     mask_folder(tmp_path / "plain", 3)
     folder = tmp_path / "split"
+    form = form.replace("{}", f"{{}}{year}")
     for side in ("images", "masks"):
         for number, split in enumerate(("train", "val", "val")):
             target = folder / form.format(split).replace("images", side)
@@ -117,6 +137,26 @@ def test_splits_and_pairs_by_stem(tmp_path: Path, form: str) -> None:
     assert set(source.splits) == {"train", "validation"}
     rows = source.rows("validation", labelled=False)
     assert rows.count == 2 and rows.notes == ("1 image without a mask, and left out",)
+
+
+def test_lists_of_pascal_voc_are_splits(tmp_path: Path) -> None:
+    mask_folder(tmp_path / "plain", 5)
+    home = tmp_path / "split" / "VOC2012"
+    lists = home / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    (tmp_path / "plain" / "images").rename(home / "JPEGImages")
+    (tmp_path / "plain" / "masks").rename(home / "SegmentationClass")
+    for name, stems in (("train", "000 003"), ("val", "001 002 009"), ("trainval", "000 001")):
+        (lists / f"{name}.txt").write_text("\n".join(stems.split()))
+    source = open_source(pool_of(recipe_of(tmp_path / "split")))
+    stems = {}
+    for split in source.splits:
+        paths = source.rows(split, labelled=False).paths() or ()
+        stems[split] = sorted(Path(path).stem for path in paths)
+    assert stems == {"train": ["000", "003"], "validation": ["001", "002"]}
+    assert source.rows("train", labelled=False).notes == (
+        "1 image in no list of ImageSets/Segmentation, and left out",
+    )
 
 
 def test_masks_may_be_a_column_of_a_table(tmp_path: Path) -> None:
@@ -217,6 +257,30 @@ def test_unfit_masks_are_refused_before_any_image_is_made(tmp_path: Path, name: 
     assert problem in shown
     assert "row 1" in shown
     assert not list((tmp_path / "built").glob("data/**/*.parquet"))
+
+
+def test_palettes_in_which_a_colour_has_several_numbers_are_refused(tmp_path: Path) -> None:
+    """As those of colours reduced file by file, in which the rarest colour comes first."""
+    folder = tmp_path / "patches"
+    for number, mask in enumerate(mask_folder(folder, 4)):
+        reduced = Image.fromarray(COLOURS[np.minimum(mask, 3)]).quantize(4)
+        reduced.save(folder / "masks" / f"{number:03d}.png")
+    recipe = recipe_of(folder, "source.masks.classes=[a, b, c, d]")
+    with refuses("invalid-mask", "source.masks", "has the number", "in another mask"):
+        build(recipe, tmp_path / "built", device="cpu", workers=1)
+
+
+def test_palettes_may_be_of_any_length_and_repeat_a_colour(tmp_path: Path) -> None:
+    """Two classes may share a colour, and unused numbers may have any."""
+    folder = tmp_path / "patches"
+    drawn = mask_folder(folder, 4)
+    same = [(9, 9, 9), (200, 60, 60), (200, 60, 60)]
+    for number, colours in enumerate((COLOURS.tolist(), same, same[:2])):
+        mask = np.minimum(drawn[number], len(colours[:3]) - 1)
+        written = Image.fromarray(mask.astype(np.uint8))
+        written.putpalette(np.array(colours, np.uint8).tobytes())
+        written.save(folder / "masks" / f"{number:03d}.png")
+    assert build(recipe_of(folder), tmp_path / "built", device="cpu", workers=1)
 
 
 def test_a_size_is_judged_before_pixels_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,9 @@ import pytest
 from pycocotools import mask as pycocotools
 
 from counterfoil.building.build_dataset import build
+from counterfoil.data.open_source import open_source
 from counterfoil.data.outlines import Inside, drawn, inside_of
+from counterfoil.data.pool import pool_of, truth_of
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.loader import load_recipe_text
 from support.boxes import NAMES
@@ -161,6 +163,47 @@ def test_a_coco_folder_becomes_masks_by_name(tmp_path: Path) -> None:
         assert (read == expected).all()
     disks = masks_of_folder(tmp_path / "coco", "source.masks={classes: [disk]}")
     assert {value for mask in disks for value in np.unique(mask).tolist()} == {0, 255}
+
+
+def test_outlines_without_a_pixel_are_counted(tmp_path: Path) -> None:
+    """As polygons of two corners, in shares of the image, and outside of it."""
+    document = outlined_folder(tmp_path / "data")
+    square = [10, 10, 40, 10, 40, 40, 10, 40]
+    shares = [value / 160 for value in square]
+    outside = [value + 500 for value in square]
+    empty = [square[::4], shares, outside]
+    entries = document["annotations"]
+    for entry in entries:
+        entry["segmentation"] = [square]
+    for entry, polygon in zip(entries[1:], empty, strict=False):
+        entry["segmentation"] = [polygon]
+    (tmp_path / "data" / "annotations.json").write_text(json.dumps(document))
+    recipe = recipe_of(tmp_path / "data")
+    rows = open_source(pool_of(recipe)).rows("train", labelled=False)
+    notes = truth_of(recipe, rows).checked(recipe.source, rows, range(rows.count))
+    expected = f"3 of {len(entries)} outlines cover no pixel of the image, and are in no mask"
+    assert expected in notes
+    for entry in entries:
+        entry["segmentation"] = [square]
+    (tmp_path / "data" / "annotations.json").write_text(json.dumps(document))
+    rows = open_source(pool_of(recipe)).rows("train", labelled=False)
+    notes = truth_of(recipe, rows).checked(recipe.source, rows, range(rows.count))
+    assert not [note for note in notes if "outline" in note]
+
+
+def test_many_crowds_are_counted(tmp_path: Path) -> None:
+    """As in exports that mark every object with run lengths as a crowd."""
+    document = outlined_folder(tmp_path / "data")
+    recipe = recipe_of(tmp_path / "data")
+    entries = document["annotations"]
+    for crowds in (1, 4):
+        for entry in entries[:crowds]:
+            entry["iscrowd"] = 1
+        (tmp_path / "data" / "annotations.json").write_text(json.dumps(document))
+        rows = open_source(pool_of(recipe)).rows("train", labelled=False)
+        notes = truth_of(recipe, rows).checked(recipe.source, rows, range(rows.count))
+        counted = [note for note in notes if f"{crowds} of {len(entries)} outlines are" in note]
+        assert len(counted) == (crowds > 1)
 
 
 def resized(document: Any) -> None:

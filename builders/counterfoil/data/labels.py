@@ -219,13 +219,12 @@ def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
     """
     conditions = source.conditions
     assert conditions is not None
-    cells = (
-        _by_labels(rows, source.label_column, conditions)
-        if conditions.labels
-        else _by_columns(rows, conditions)
-    )
+    notes: list[ProblemLine] = []
+    if conditions.labels:
+        cells = _by_labels(rows, source.label_column, conditions)
+    else:
+        cells = _by_columns(rows, conditions, notes)
     values = cells.copy()
-    notes = []
     for code, policy, what in (
         (_BLANK, conditions.of_blank, "blank"),
         (UNKNOWN, conditions.unknown, "-1 (uncertain)"),
@@ -259,6 +258,10 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.in
             if name not in names:  # no row could have it
                 lacking.add("unknown-label.condition", where, name, names)
         lacking.refuse()
+    if _are_vectors(values):
+        if names is None or len(names) != len(values[0]):
+            raise refusal("unfit-column.vectors", f"source.label_column: {rows.place}", column)
+        values = [np.flatnonzero(vector) for vector in values]
     columns = {name: k for k, name in enumerate(conditions.labels)}
     columns |= dict.fromkeys(conditions.others, -1)
     shape = (len(values), len(conditions.labels))
@@ -287,6 +290,21 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.in
     return cells
 
 
+def _are_vectors(values: Sequence[Any]) -> bool:
+    """Return whether every cell has a 0 or a 1 for each label: a list of labels names none twice,
+    and lists of objects' labels have several lengths."""
+    if not values or not all(isinstance(value, list | tuple | np.ndarray) for value in values):
+        return False
+    lengths = {len(value) for value in values}
+    if lengths == {0} or len(lengths) > 1:
+        return False
+    for value in values:
+        for number in value:
+            if not isinstance(number, int | float | np.number) or number not in (0, 1):
+                return False
+    return any(len({*value}) < len(value) for value in values)
+
+
 def _labels_in(value: Any, names: tuple[str, ...] | None) -> list[str] | None:
     """Return the labels of a cell, or None for a cell without a value."""
     if isinstance(value, list | tuple | np.ndarray):
@@ -308,9 +326,9 @@ def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
     return str(value)
 
 
-def _by_columns(rows: Rows, conditions: Conditions) -> NDArray[np.int8]:
+def _by_columns(rows: Rows, conditions: Conditions, notes: list[ProblemLine]) -> NDArray[np.int8]:
     """Return each condition of each row as its own column has it, [n, K]: `PRESENT`, `ABSENT`,
-    `UNKNOWN` or `_BLANK`."""
+    `UNKNOWN` or `_BLANK`. notes: gets sentences on what names do not say."""
     where = f"source.conditions.columns: {rows.place}"
     lacking = Problems(message)
     for name in conditions.columns:
@@ -324,7 +342,17 @@ def _by_columns(rows: Rows, conditions: Conditions) -> NDArray[np.int8]:
     shape = (rows.count, len(conditions.columns))
     cells = np.empty(shape, np.int8)
     for k, column in enumerate(conditions.columns):
-        values = list(map(condition_number, rows.column(column)))
+        written = rows.column(column)
+        names = rows.class_names(column)
+        if names is not None:
+            named = _named_conditions(column, names)
+            if named is None:
+                named = {}
+                name = names[min(PRESENT, len(names) - 1)]
+                note = ProblemLine(f"{column}: {name!r} counts as present, as its number 1 says")
+                notes.append(note.at("source.conditions.columns"))
+            written = [named.get(value, value) for value in written]
+        values = list(map(condition_number, written))
         empty = [row for row, value in enumerate(values) if value is None]
         if conditions.of_blank == "refuse":
             _add_empty(problems, rows, column, empty)
@@ -342,6 +370,29 @@ def _by_columns(rows: Rows, conditions: Conditions) -> NDArray[np.int8]:
         cells[:, k] = values
     problems.refuse(message.advice[_UNFIT])
     return cells
+
+
+_WORDS = {"yes": PRESENT, "present": PRESENT, "positive": PRESENT}
+_WORDS |= {"no": ABSENT, "absent": ABSENT, "negative": ABSENT}
+_NEGATIONS = ("no ", "not ", "non ", "without ")
+
+
+def _named_conditions(column: str, names: Sequence[str]) -> dict[Any, Any] | None:
+    """Return number → value of a condition whose numbers have names, such as yes and no, or smiling
+    and not smiling; None if the names do not say it."""
+    plain = list(map(plain_name, names))
+    numbers = [condition_number(_WORDS.get(name, name)) for name in plain]
+    if not any(isinstance(number, str) for number in numbers):
+        return dict(enumerate(numbers))
+    if len(plain) != 2:
+        return None
+    for present, name in enumerate(plain):
+        other = plain[1 - present]
+        negated = [f"{word}{name}" for word in _NEGATIONS]
+        is_column = name == plain_name(column)
+        if other in negated or is_column:
+            return {present: PRESENT, 1 - present: ABSENT}
+    return None
 
 
 _BLANKS = frozenset(("", "nan", "na", "n/a", "none", "null"))

@@ -2,7 +2,8 @@
 files of one stem, or images with the outlines of a COCO file.
 
 Further folders are the same on both sides: `images/train/1.jpg` and `masks/train/1.png`, or
-`train/images/1.jpg` and `train/masks/1.png`. A folder with the name of a split is one.
+`train/images/1.jpg` and `train/masks/1.png`. A folder with the name of a split, such as `val` or
+`val2017`, is one. PASCAL VOC has lists of each split's images in ImageSets/Segmentation instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from counterfoil.data.coco_folders import SEGMENTATION, coco_folder
 from counterfoil.data.folder_splits import DEFAULT_SPLIT, SPLIT_OF
 from counterfoil.data.image_folders import file_column, visible_files
 from counterfoil.data.messages import message, refusal
+from counterfoil.data.voc_folders import listed_stem, voc_lists
 from counterfoil.data.written_objects import (
     ObjectFolder,
     WrittenObjects,
@@ -33,13 +35,22 @@ if TYPE_CHECKING:
 
 IMAGES = "images"
 MASKS = "masks"
-# The names of folders in lower case, also those of PASCAL VOC and ADE20K.
+# The names of folders in lower case, also those of PASCAL VOC and ADE20K; and those that are read
+# where a side has none of these.
 _SIDE_OF = {
     "images": IMAGES,
     "jpegimages": IMAGES,
     "masks": MASKS,
     "annotations": MASKS,
     "segmentationclass": MASKS,
+}
+_ELSE_SIDE_OF = {
+    "image": IMAGES,
+    "imgs": IMAGES,
+    "img": IMAGES,
+    "mask": MASKS,
+    "labels": MASKS,
+    "label": MASKS,
 }
 
 
@@ -74,14 +85,15 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
     images = defaultdict[tuple[str, ...], list[str]](list)
     masks = defaultdict[tuple[str, ...], list[str]](list)
     sides = {IMAGES: images, MASKS: masks}
-    _, photographs = visible_files(listing)
+    names, photographs = visible_files(listing)
+    side_of = _sides_of(photographs)
     for path in photographs:
         stem, _ = posixpath.splitext(path)
         *folders, name = stem.split("/")
-        side = next((each for each in folders if each.lower() in _SIDE_OF), None)
+        side = next((each for each in folders if each.lower() in side_of), None)
         if side is not None:
             folders.remove(side)
-            of_side = sides[_SIDE_OF[side.lower()]]
+            of_side = sides[side_of[side.lower()]]
             of_side[*folders, name].append(path)
     if not images or not masks:
         return None
@@ -89,19 +101,33 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
     for side, paths_of in sides.items():
         for paths in paths_of.values():
             if len(paths) > 1:
-                names = " and ".join(map(quoted, paths[:2]))
-                problems.add("invalid-mask.names", folder, names, side=side)
+                two = " and ".join(map(quoted, paths[:2]))
+                problems.add("invalid-mask.names", folder, two, side=side)
     for path, *_ in masks.values():
         if not path.lower().endswith(".png"):
             problems.add("invalid-mask.png", folder, path)
     problems.refuse()
+    pairs = sorted(images.keys() & masks.keys())
+    stems = {key[-1] for key in pairs}
+    listed = {}
+    for split, written in voc_lists(folder, names, "Segmentation").items():
+        listed[split] = stems.intersection(listed_stem(line, stems) for line in written)
     splits: dict[str, list[tuple[str, str]]] = {}
-    for key in sorted(images.keys() & masks.keys()):
-        folders = [part.lower() for part in key[:-1]]
-        split = next((SPLIT_OF[part] for part in folders if part in SPLIT_OF), DEFAULT_SPLIT)
+    unlisted = 0
+    for key in pairs:
+        *folders, name = key
+        of_key = [split for split in listed if name in listed[split]]
+        if not any(listed.values()):
+            called = filter(None, map(_split_called, folders))
+            of_key = [next(called, DEFAULT_SPLIT)]
+        unlisted += not of_key
         pair = images[key][0], masks[key][0]
-        splits.setdefault(split, []).append(pair)
+        for split in of_key:
+            splits.setdefault(split, []).append(pair)
     notes = []
+    if unlisted:
+        of_pairs = format_count(unlisted, "image")
+        notes.append(f"{of_pairs} in no list of ImageSets/Segmentation, and left out")
     for noun, other, lonely in (
         ("image", "a mask", images.keys() - masks.keys()),
         ("mask", "an image", masks.keys() - images.keys()),
@@ -111,6 +137,25 @@ def read_mask_folder(folder: Path, listing: Listing, column: str) -> MaskFolder 
     if not splits:
         raise refusal("no-images.masks", folder)
     return MaskFolder(folder, splits, column, tuple(notes))
+
+
+def _sides_of(photographs: Sequence[str]) -> dict[str, str]:
+    """Return folder → its side, in lower case."""
+    folders = set()
+    for path in photographs:
+        *above, _ = path.lower().split("/")
+        folders.update(above)
+    side_of = {name: side for name, side in _SIDE_OF.items() if name in folders}
+    known = set(side_of.values())
+    for name, side in _ELSE_SIDE_OF.items():
+        if side not in known:
+            side_of[name] = side
+    return side_of
+
+
+def _split_called(name: str) -> str | None:
+    """Return the split that a folder's name is, with a year or without; None for other names."""
+    return SPLIT_OF.get(name.lower().rstrip("0123456789-_. "))
 
 
 # The parts of a cell with outlines. A category is a number of the names that the column declares,

@@ -38,6 +38,8 @@ PixelClasses = NDArray[np.uint8]
 
 # The class of COCO's pixels outside all outlines, if a recipe has it.
 BACKGROUND = "background"
+# COCO has 1 % of crowds. Programs that mark every object with run lengths as one have more.
+_MANY_CROWDS = 0.1
 # Colours are far apart for neighbouring numbers, and hold for 255 classes.
 _GOLDEN = 0.618034
 
@@ -49,6 +51,13 @@ def decoded_mask(encoded: Any, size: Size | None = None) -> PixelClasses:
     Raise UnreadableImage for anything else than a PNG of one channel or with a palette, and for
     numbers above 255.
     """
+    numbers, _ = _decoded(encoded, size)
+    return numbers
+
+
+def _decoded(encoded: Any, size: Size | None) -> tuple[PixelClasses, bytes]:
+    """Return what `decoded_mask` does, and the palette: red, green and blue of each number, or
+    nothing."""
     with open_image(encoded, photograph=True) as picture:
         if picture.format != "PNG":
             raise UnreadableImage(f"it is {picture.format}, expected PNG")
@@ -60,10 +69,13 @@ def decoded_mask(encoded: Any, size: Size | None = None) -> PixelClasses:
             raise UnreadableImage(
                 f"it has the channels {picture.mode}, expected one channel or a palette"
             )
+        palette = b""
+        if picture.mode == "P" and picture.palette is not None:
+            _, palette = picture.palette.getdata()
         numbers = np.asarray(load_image(picture))
         if numbers.dtype.kind != "b" and numbers.max(initial=0) > UNLABELLED:
             raise UnreadableImage(f"it has the number {numbers.max()}, expected at most 255")
-        return numbers.astype(np.uint8)
+        return numbers.astype(np.uint8), bytes(palette)
 
 
 def _sides(size: Size) -> str:
@@ -98,19 +110,60 @@ def _no_counts() -> Ints:
     return np.zeros(UNLABELLED + 1, np.int64)
 
 
+def _colour(palette: bytes, number: int) -> bytes:
+    return palette[3 * number : 3 * number + 3]
+
+
 @dataclass
 class MaskCounts(Problems):
     """The pixels of each number in some masks, the images that have it, (256,), and the problems of
     masks that cannot be used.
 
     turned: how many photographs an EXIF tag turns. sides: the shorter side of each image, in
-    pixels.
+    pixels. outlines, empty, crowds: how many outlines there are, how many cover no pixel, and how
+    many are crowds. numbers: colour → the first number that has it in a palette, and this palette.
     """
 
     pixels: Ints = field(default_factory=_no_counts)
     images: Ints = field(default_factory=_no_counts)
     turned: int = 0
     sides: list[int] = field(default_factory=list)
+    outlines: int = 0
+    empty: int = 0
+    crowds: int = 0
+    numbers: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
+
+    def add_palette(self, where: str, pixels: PixelClasses, palette: bytes) -> None:
+        """Add the problem of a mask in which a colour has another number than in earlier ones.
+
+        Programs that reduce colours or files order the colours of each file anew.
+        """
+        for number in np.flatnonzero(np.bincount(pixels.ravel())).tolist():
+            colour = _colour(palette, number)
+            if not colour:
+                continue
+            first, palette_of_first = self.numbers.setdefault(colour, (number, palette))
+            # two numbers of one palette may have one colour
+            others = _colour(palette, first), _colour(palette_of_first, number)
+            if colour not in others:
+                self.add("invalid-mask.palette", where, number, first, colour=f"{[*colour]}")
+                return
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on outlines without a pixel, and on crowds if there are many."""
+        outlines = format_count(self.outlines, "outline")
+        notes = []
+        if self.empty:
+            notes.append(
+                f"{self.empty:,} of {outlines} cover no pixel of the image, and are in no mask"
+            )
+        if self.crowds > _MANY_CROWDS * self.outlines:
+            notes.append(
+                f"{self.crowds:,} of {outlines} are crowds (iscrowd: 1), whose pixels have no class."
+                " Some programs mark every mask so: if these are objects, write iscrowd: 0"
+            )
+        return notes
 
 
 @dataclass(frozen=True)
@@ -149,7 +202,11 @@ class SourceMasks(RowTruth):
         unlabelled = int(pixels[UNLABELLED])
         if unlabelled == pixels.sum():
             raise refusal(f"{self.code}.empty", f"source.masks: {rows.place}")
-        notes = []
+        is_white = unlabelled and len(self.names) == 2 and not pixels[1]
+        if is_white and not self.numbers and not counts.outlines:
+            where = f"source.masks.numbers: {rows.place}"
+            raise refusal("invalid-mask.white", where, self.names[1])
+        notes = counts.notes
         if unlabelled:
             notes.append(f"{unlabelled / pixels.sum():.1%} of all pixels have no class")
         absent = [name for name, count in zip(self.names, pixels, strict=False) if not count]
@@ -171,7 +228,7 @@ class SourceMasks(RowTruth):
                 # Photographs are turned already where they are to be.
                 counts.sides.append(min(sides.stored))
                 try:
-                    numbers = self.of_image(row, sides.stored)
+                    numbers = self.of_image(row, sides.stored, counts)
                 except UserError as error:
                     counts.add_all(error)
                     continue
@@ -194,15 +251,17 @@ class SourceMasks(RowTruth):
         file = "" if paths is None else f", {paths[row]}"
         return f"source.masks: {self.rows.place}, row {row}{file}: mask"
 
-    def of_image(self, row: int, size: Size) -> PixelClasses:
-        """Return the classes of a row's pixels, whose image has this size. Raise UserError for a
-        mask that cannot be used."""
+    def of_image(self, row: int, size: Size, counts: MaskCounts | None = None) -> PixelClasses:
+        """Return the classes of a row's pixels, whose image has this size. counts: learns of
+        palettes and outlines. Raise UserError for a mask that cannot be used."""
         encoded = next(self.rows.pictures(self.column, [row]))
         where = self.where(row)
         try:
-            numbers = decoded_mask(encoded, size)
+            numbers, palette = _decoded(encoded, size)
         except UnreadableImage as error:
             raise refusal("invalid-mask", where, error) from error
+        if counts is not None and palette:
+            counts.add_palette(where, numbers, palette)
         if not self.numbers:
             beyond = _beyond(numbers, len(self.names))
             if beyond is not None:
@@ -227,7 +286,7 @@ class OutlinedMasks(SourceMasks):
         written = self.cells[row]["size"]
         return (written[0], written[1]) if len(written) == 2 else None
 
-    def of_image(self, row: int, size: Size) -> PixelClasses:
+    def of_image(self, row: int, size: Size, counts: MaskCounts | None = None) -> PixelClasses:
         where = self.where(row)
         cell = self.cells[row]
         categories, crowds, outlines, _ = (cell[name] for name in OUTLINES)
@@ -243,6 +302,10 @@ class OutlinedMasks(SourceMasks):
                 raise refusal("invalid-outline.json", of_object, error) from error
             except UserError as error:
                 raise error.at(of_object) from error
+        if counts is not None:
+            counts.outlines += len(insides)
+            counts.empty += sum(inside.is_empty for inside in insides)
+            counts.crowds += sum(crowds)
         numbers = [self.number_of[category] for category in categories]
         names = [*map(plain_name, self.names)]
         empty = UNLABELLED

@@ -102,6 +102,8 @@ unfit-column: A column whose values cannot be used as the recipe or the option a
     > List the labels that you want in source.conditions.
   empty: {found:row has|rows have} no {column}, such as row {row}
     > Name a column that every row fills.
+  vectors: the column {found!q} has a 0 or a 1 for each label, and not the labels that an image has
+    > Write a list of names, or a column of 0 and 1 for each label (source.conditions.columns).
   condition: has neither 0 nor 1 in {rows:row|rows}, such as {found} in row {row}
     > No value is taken for absent. Write 0 or 1 there, or leave the column out of
       source.conditions.columns. If blank and -1 mean that nobody knows, set
@@ -371,6 +373,11 @@ invalid-mask: A mask that is no PNG of the size of its image with the numbers of
   {found}
   number: it has the number {found}, and the recipe names {expected} classes, from 0 on
   empty: no pixel has a class
+  white: the masks have the numbers 0 and 255 alone, and 255 is no class; no pixel has {found!q}
+    > If white is a class, set source.masks.numbers=[0, 255].
+  palette: the colour {colour} has the number {found} in its palette, and {expected} in another mask
+    > Numbers of the same class differ from mask to mask. Save all masks with one palette, or
+      convert their colours into numbers as docs/how-to/segmentation.md does.
   names: {found} have one name among {side}
     > Give each image one mask with its name: images/1.jpg and masks/1.png. A mask is a PNG, for
       other formats may change the numbers of classes.

@@ -51,6 +51,10 @@ class Inside:
     def end(self) -> int:
         return max((int(each[-1]) for each in self.turns), default=0)
 
+    @property
+    def is_empty(self) -> bool:
+        return not any((turns[1::2] > turns[0::2]).any() for turns in self.turns)
+
     def pixels(self) -> NDArray[np.bool_]:
         """Return whether each pixel from the first to the end is inside."""
         inside = np.zeros(self.end - self.first, bool)

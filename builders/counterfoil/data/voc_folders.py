@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ _DEEPEST = 20
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 # Folders of drawings that have the names of the photographs.
 _MASKS = frozenset(("SegmentationClass", "SegmentationObject", "SegmentationClassRaw"))
-# The lists of ImageSets/Main that are splits. Other lists there are of one category
+# The lists of ImageSets that are splits. Other lists in ImageSets/Main are of one category
 # (aeroplane_train.txt).
 _LISTS = {"train": "train", "val": "validation", "test": "test"}
 _BOTH = "trainval"
@@ -250,6 +250,35 @@ def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
     return below or named or nearest
 
 
+def voc_lists(folder: Path, names: Sequence[str], of: str) -> dict[str, list[str]]:
+    """Return the lines of each split's lists in ImageSets/OF, and nothing without lists. names: the
+    folder's files."""
+    lists = defaultdict[str, list[str]](list)
+    for name in names:
+        home, _, file = f"/{name}".rpartition("/")
+        if file.lower().endswith(".txt") and home.endswith(f"/ImageSets/{of}"):
+            lists[_stem(name)].append(name)
+    chosen = {split: lists[word] for word, split in _LISTS.items() if word in lists}
+    if _BOTH in lists and not {"train", "validation"} & set(chosen):
+        chosen[_LISTS["train"]] = lists[_BOTH]
+    listed = {}
+    for split, files in chosen.items():
+        listed[split] = []
+        for file in files:
+            lines = file_text(folder / file).splitlines()
+            filled = filter(str.strip, lines)
+            listed[split] += [line.strip() for line in filled]
+    return listed
+
+
+def listed_stem(line: str, known: Container[str]) -> str:
+    """Return the stem that a line of a list names, one of the known ones if it can be. Names may have
+    spaces, or paths and endings, and a mark behind them."""
+    first = line.split()[0]
+    stems = (line, first, _stem(line), _stem(first))
+    return next(filter(known.__contains__, stems), _stem(first))
+
+
 def _splits(
     folder: Path,
     names: Sequence[str],
@@ -258,14 +287,7 @@ def _splits(
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Return the annotation files of each split that have an image, and the number of listed images
     that lack one."""
-    lists = {}
-    for name in names:
-        home, _, file = f"/{name}".rpartition("/")
-        if file.lower().endswith(".txt") and home.endswith("/ImageSets/Main"):
-            lists[_stem(name)] = name
-    chosen = {split: lists[word] for word, split in _LISTS.items() if word in lists}
-    if _BOTH in lists and not {"train", "validation"} & set(chosen):
-        chosen[_LISTS["train"]] = lists[_BOTH]
+    chosen = voc_lists(folder, names, "Main")
     files = defaultdict[str, list[str]](list)
     if not chosen:
         for file, image in image_of.items():
@@ -278,15 +300,8 @@ def _splits(
     if len(file_of) < len(image_of):
         raise refusal("invalid-voc.twice", folder)
     absent = {}
-    for split, name in chosen.items():
-        listed = {}
-        for line in file_text(folder / name).splitlines():
-            if line.strip():
-                # Names may have spaces, or paths and endings.
-                whole = line.strip()
-                parts = (whole, line.split()[0], _stem(whole))
-                stem = next(filter(file_of.__contains__, parts), _stem(parts[1]))
-                listed[stem] = None
+    for split, written in chosen.items():
+        listed = dict.fromkeys(listed_stem(line, file_of) for line in written)
         of_split = [file_of[stem] for stem in listed if stem in file_of]
         absent[split] = len(listed) - len(of_split)
         if of_split:

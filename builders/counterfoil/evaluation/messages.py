@@ -268,10 +268,14 @@ invalid-masks: Answers of a segmenter in a form that cannot be used.
   read: cannot be read: {found}
   image: there is no image {found!q}
   twice: it has two masks of {found!q}
+  two: has two masks of {found!q}: {files}
+    > Name the folder with the answers of one model.
   number: gives a pixel the class {found}, expected 0 to {expected}, or 255 for none
   finite: an answer has scores that are not finite
     > Expected for each image numbers of classes [height, width], or scores
       [classes, height, width].
+  sides: an answer has the sides {found}, and its image {expected}, its height and width
+    > Transpose answers: height comes before width.
   shape: an answer has the shape {found} and the type {dtype}; it has {classes} names of classes
     > Expected for each image numbers of classes [height, width], or scores
       [classes, height, width].

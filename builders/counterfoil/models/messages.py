@@ -437,6 +437,8 @@ invalid-predictions: A file of predictions that cannot be read, or of which it i
   no-class: {found:column of numbers names|columns of numbers name} no class: {columns}
     > Remove them if they are no outputs of the model. If they are, call every output score_NAME:
       score_{first:.40}.
+  kinds: has several columns for a class: {found}
+    > Keep those with the model's scores beside the key.
   several: has the columns {found} beside the key, and several of them may be the answers
     > Keep one column of answers beside the key: one of the others may be the true label.
   label: has the columns {found} beside the key, and several of them may be the answers

@@ -182,7 +182,7 @@ def find_masks(
         of_table = column if folder is None else ""
         names, numbers = _numbered(masks, counts.pixels, listed)
         notes = [*_notes_on_numbers(of_table, numbers, listed)]
-    notes += _notes_on_counts(counts, names, numbers)
+    notes += [*_notes_on_counts(counts, names, numbers), *counts.notes]
     notes += _notes_on_rows(rows, looked, exif)
     side = None
     if counts.sides:

@@ -116,6 +116,42 @@ def test_columns_of_classes_are_the_outputs_and_others_are_left_out(
         assert all(name in classifier.read for name in named), case
 
 
+TRUTHS = np.eye(4)[TRUE[::-1]]
+
+
+@pytest.mark.parametrize("values", [SHARES, LOGITS])
+@pytest.mark.parametrize(
+    ("of_scores", "of_others"),
+    [
+        ("{}_pred", "{}_true"),
+        ("y_pred_{}", "y_true_{}"),
+        ("prob_{}", "gt_{}"),
+        ("{}_prob", "{}_pred"),
+        ("{}_prob", "label_{}"),
+        ("mean_prob_{}", "std_{}"),
+        ("p({})", "target({})"),
+    ],
+)
+def test_scores_are_read_beside_the_truth_of_each_class(
+    tmp_path: Path, values: np.ndarray, of_scores: str, of_others: str
+) -> None:
+    called = [of_scores.format(name) for name in NAMES]
+    others = dict(zip([of_others.format(name) for name in NAMES], TRUTHS.T, strict=True))
+    table = scores(values, called, **others)
+    for columns in (table.columns, table.columns[::-1]):
+        assert answered(save(table[columns], tmp_path / "a.csv"))[0] == TRUE
+
+
+def test_several_columns_of_a_class_and_none_of_its_scores_are_refused(tmp_path: Path) -> None:
+    others = dict(zip([f"second_{name}" for name in NAMES], TRUTHS.T, strict=True))
+    table = scores(SHARES, [f"first_{name}" for name in NAMES], **others)
+    with refuses("invalid-predictions", None, "several columns", "'first_bowl', 'second_bowl'"):
+        answered(save(table, tmp_path / "a.csv"))
+    for no in ("no {}", "not_{}", "non-{}", "without {}"):
+        with refuses("unmatched-classes"):
+            answered(save(scores(SHARES, [no.format(name) for name in NAMES]), tmp_path / "a.csv"))
+
+
 def test_logits_do_not_show_whether_another_number_is_an_output(tmp_path: Path) -> None:
     for others in (BESIDE["entropy"], BESIDE["id"], BESIDE["a text"], BESIDE["the truth"]):
         assert (

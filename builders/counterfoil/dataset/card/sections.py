@@ -438,8 +438,8 @@ class LeadDrops:
     """A row for each model."""
     shifts: Table
     """A row for each shift."""
-    near_chance: tuple[str, ...]
-    """Sentences on models near chance."""
+    warnings: tuple[str, ...]
+    """Sentences on models near chance, and on those whose answers seem to be in another order."""
     reading: str
     """A sentence on what the measure is."""
     file: str
@@ -484,13 +484,18 @@ def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
     rows = [row for _, row in shifts]
     by_shift = Table.of(f"Drops of {lead} from the base", columns, rows)
     by_shift = by_shift.first(MOST_SHIFTS, "shifts", task.table)
-    near_chance = tuple(f"{model.name} {task.guesses}" for model in models if model.near_chance)
+    warnings = []
+    for model in models:
+        if model.near_chance:
+            warnings.append(f"{model.name} {task.guesses}")
+        if model.likely_order:
+            warnings.append(f"The answers of {model.name} look {model.likely_order}.")
     summary = summary.first(MOST_COLUMNS, f"{noun}s", task.table)
     reading = task.reading.replace("{names}", f"{len(results.classes):,}")
     return LeadDrops(
         summary=summary,
         shifts=by_shift,
-        near_chance=near_chance,
+        warnings=tuple(warnings),
         reading=reading,
         file=task.table,
     )

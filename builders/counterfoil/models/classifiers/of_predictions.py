@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -103,6 +103,24 @@ _SUMMARIES = _BESIDE | {
     "true",
     "total",
 }
+# Words in the titles of columns of classes: those of scores, and those of the truth.
+_SCORES = frozenset(
+    [
+        "prob",
+        "proba",
+        "probability",
+        "p",
+        "score",
+        "logit",
+        "confidence",
+        "conf",
+        "sigmoid",
+        "softmax",
+    ]
+)
+_TRUTH = frozenset(["true", "truth", "gt", "target", "actual", "label"])
+_NO_SCORES = (_TRUTH | _SUMMARIES) - _SCORES - {"pred"}
+_NEGATIONS = frozenset(["not", "no", "non", "without"])
 # The names of an index in files of pandas and spreadsheets.
 _UNNAMED = re.compile(r"\s*(unnamed: \d+|__index_level_\d+__)?\s*", re.IGNORECASE)
 # Outputs that are called by their numbers.
@@ -244,7 +262,7 @@ def _score_columns(
         parts = (output, *output.split(","))
         return output in named or any(_plain(part) in known for part in parts)
 
-    before, after = _affixes(rest, of_class)
+    before, after = _affixes(rest, of_class, who)
     outputs = {}
     scores = {}
     for name in rest:
@@ -313,12 +331,12 @@ def _unnamed_scores(
     return {}
 
 
-def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str, str]:
+def _affixes(names: Sequence[str], of_class: Callable[[str], bool], who: str) -> tuple[str, str]:
     """Return what most columns of classes have before and after the class: `prob_cat`, `cat_prob`
-    or `p(cat)`."""
+    or `p(cat)`. Raise UserError if several kinds of columns may be the scores."""
     if any(map(of_class, names)):
         return "", ""
-    affix_counts = Counter[tuple[str, str]]()
+    columns = defaultdict[tuple[str, str], list[str]](list)
     for name in names[:_MOST_AFFIXED]:
         for mark in re.finditer(r"[_ :./(\-]", name):
             begin = name[: mark.start()]
@@ -327,14 +345,29 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str
             if mark[0] == "(":
                 behind = behind.removesuffix(")")
                 closing = ")"
-            leading = (name[: mark.end()], closing)
-            trailing = ("", name[mark.start() :])
-            affix_counts[leading] += of_class(behind)
-            affix_counts[trailing] += of_class(begin)
-    for affixes, count in affix_counts.most_common(1):
-        if count > 1 or (count == 1 and len(names) == 1):
-            return affixes
-    return "", ""
+            if of_class(behind):
+                columns[name[: mark.end()], closing].append(name)
+            if of_class(begin):
+                columns["", name[mark.start() :]].append(name)
+    least = 1 if len(names) == 1 else 2
+    words_of = {}
+    for affixes, called in columns.items():
+        words = {*re.findall(r"[^\W_]+", "".join(affixes).casefold())}
+        if len(called) >= least and words.isdisjoint(_NEGATIONS):
+            words_of[affixes] = words
+    kinds = list(words_of)
+    may_be_scores = [affixes for affixes in kinds if words_of[affixes].isdisjoint(_NO_SCORES)]
+    kinds = may_be_scores or kinds
+    called_scores = [affixes for affixes in kinds if words_of[affixes] & _SCORES]
+    kinds = called_scores or kinds
+    if not kinds:
+        return "", ""
+    most = max(len(columns[affixes]) for affixes in kinds)
+    kinds = [affixes for affixes in kinds if len(columns[affixes]) == most]
+    if len(kinds) > 1:
+        shown = _shown([columns[affixes][0] for affixes in kinds])
+        raise refusal("invalid-predictions.kinds", who, shown)
+    return kinds[0]
 
 
 _MOST_AFFIXED = 10_000

@@ -4,6 +4,7 @@ report."""
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import math
@@ -22,13 +23,15 @@ from PIL import Image
 
 from contrast import faint_texts
 from counterfoil.building.build_dataset import build
+from counterfoil.dataset.card.sections import lead_drops_of
 from counterfoil.dataset.verification import verify
-from counterfoil.errors import UserError
+from counterfoil.errors import CounterfoilWarning, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.evaluate_dataset import write_keys
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.mask_stats import boundary_f1
+from counterfoil.recipe.tasks.masks import MasksSource
 from support.gate_comments import check_worst_images
 from support.masks import COLOURS, NAMES, RECIPE, ColourSegmenter, mask_folder
 from support.measured import measured
@@ -312,12 +315,46 @@ def test_a_model_that_guesses_has_no_drop(built: Path, tmp_path: Path) -> None:
     assert "is near chance on the base for every class" in Path(result.files["report"]).read_text()
 
 
+@pytest.mark.parametrize("order", [(255, 1, 2), (1, 2, 0), (0, 2, 1)])
+def test_another_order_of_numbers_is_reported(
+    built: Path, tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """As where 255 is a class in black and white masks, or where numbers begin at 1."""
+
+    def segment(images: list[Any]) -> list[np.ndarray]:
+        return [np.array(order)[answer] for answer in ColourSegmenter()(images)]
+
+    names = [*NAMES, "no class"]
+    with pytest.warns(CounterfoilWarning, match="look to be in another order") as caught:
+        result = evaluate(
+            built, {"mine": segment}, class_order={"mine": "position"}, out=tmp_path / "report"
+        )
+    (warning,) = [str(each.message) for each in caught]
+    for label, number in enumerate(order):
+        sentence = f"{names[min(number, 3)]} is where {names[label]} is"
+        assert (sentence in warning) == (number != label)
+    assert warning in html.unescape(Path(result.files["report"]).read_text(encoding="utf-8"))
+    section = lead_drops_of(result.results, MasksSource())
+    assert any(sentence.rstrip(".") in warning for sentence in section.warnings)
+
+
+def test_answers_in_the_numbers_of_the_dataset_are_in_no_other_order(
+    evaluation: Evaluation,
+) -> None:
+    assert [model.likely_order for model in evaluation.results.models] == [""]
+
+
 ANSWERS: dict[str, tuple[Any, str]] = {
     "floats": (lambda image: np.zeros(image.size[::-1]), "has the shape"),
     "more classes": (lambda image: np.zeros((5, 4, 4)), "has the shape [5, 4, 4]"),
     "a class beyond": (lambda image: np.full((4, 4), 3), "the class 3, expected 0 to 2"),
     "below": (lambda image: np.full((4, 4), -1), "the class -1, expected 0 to 2"),
     "not finite": (lambda image: np.full((3, 4, 4), np.nan), "scores that are not finite"),
+    "width first": (lambda image: np.zeros(image.size, int), "has the sides [64, 48]"),
+    "scores with width first": (
+        lambda image: np.zeros((3, *image.size)),
+        "its image [48, 64], its height and width",
+    ),
 }
 
 
@@ -376,6 +413,18 @@ def test_a_folder_with_an_unfit_file_is_refused(
     problems = problems_of(measured, built, [f"predictions:{folder}"])
     assert problem in "\n".join(problems)
     assert "fog_images_000001" in "\n".join(problems)
+
+
+def test_two_masks_of_an_image_are_refused(built: Path, answers: Path, tmp_path: Path) -> None:
+    """As where a folder has the answers of two models, or masks in colours beside them."""
+    for model in ("first", "second"):
+        copied(answers, tmp_path / model)
+    with refuses("invalid-masks", None, "has two masks of", "first/base_", "second/base_"):
+        measured(built, [f"predictions:{tmp_path}"])
+    (tmp_path / "first" / "another.png").write_bytes(b"no")
+    for path in (tmp_path / "second").iterdir():
+        path.rename(path.with_stem("another"))
+    measured(built, [f"predictions:{tmp_path}"])
 
 
 def table_of(folder: Path, file: Path, **changes: Any) -> Path:

@@ -24,7 +24,7 @@ from counterfoil.evaluation.messages import message, refusal
 from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
 from counterfoil.foreign_tables import IMAGES, TEXT, read_foreign_parquet
-from counterfoil.mask_stats import PixelCounts, boundary_f1, confusion
+from counterfoil.mask_stats import PixelCounts, boundary_f1, confusion, other_meanings
 from counterfoil.models.classifiers.of_python import in_eval_mode
 from counterfoil.models.segmenters.segmenter import Segmenter
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, join_stretches
@@ -33,12 +33,14 @@ from counterfoil.progress import track
 from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
+from counterfoil.report.words import format_list, format_percent
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.inside import list_files
 
 Segmenting = Callable[[list[Any]], Sequence[Any]]
 _MOST_BYTES = 1 << 26
 _MOST_FILES = 20_000_000
+_MOST_NAMED = 4
 _COLUMNS = {"key": (TEXT,), MASK: (IMAGES,)}
 
 
@@ -72,6 +74,24 @@ class ModelMasks:
             subject.images,
             len(subject.classes),
         )
+
+    def likely_order(self, subject: MaskSubject) -> str:
+        """Return words for the order that its numbers seem to have on the base; empty if that is
+        the order in which they were read."""
+        classes = len(subject.classes)
+        row = self.cells["row"]
+        chosen = (subject.dataset.shifts[row] == 0) & (subject.number_of[row] >= 0)
+        counts = np.zeros((classes, classes + 1), np.int64)
+        true, answered = self.cells["true"][chosen], self.cells["answered"][chosen]
+        np.add.at(counts, (true, answered), self.cells["pixels"][chosen])
+        names = [*subject.classes, "no class"]
+        meant = []
+        for label, answer, iou in other_meanings(counts):
+            percent = format_percent(iou)
+            meant.append(f"{names[answer]} is where {names[label]} is (IoU {percent})")
+        if not meant:
+            return ""
+        return f"to be in another order: its {format_list(meant, _MOST_NAMED)}"
 
 
 def image_cells(subject: MaskSubject, row: int, answer: PixelClasses) -> Columns:
@@ -145,14 +165,18 @@ def _files(
     """Yield each row and the file of its image. Raise UserError if the folder lacks one."""
     if not folder.is_dir():
         raise refusal("invalid-masks.folder", name)
-    files = {}
+    files: dict[str, PurePosixPath] = {}
+    again: dict[str, PurePosixPath] = {}
     for listed in list_files(folder, most=_MOST_FILES).files:
         path = PurePosixPath(listed)
-        if path.suffix.lower() == ".png":
-            files[path.stem] = path
+        if path.suffix.lower() == ".png" and files.setdefault(path.stem, path) != path:
+            again[path.stem] = path
     key_of = {row: subject.dataset.keys[row] for row in rows}
     lacking = [row for row, key in key_of.items() if key not in files]
     _refuse_lacking(name, subject, lacking)
+    for key in key_of.values():
+        if key in again:
+            raise refusal("invalid-masks.two", name, key, files=f"{files[key]} and {again[key]}")
     for row, key in key_of.items():
         file = files[key]
         try:
@@ -318,6 +342,8 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
     given = answer.detach() if torch.is_tensor(answer) else np.asarray(answer)
     values = torch.as_tensor(given)
     floating = values.is_floating_point()
+    if values.shape[-2:] == shape[::-1] != shape:
+        raise refusal("invalid-masks.sides", name, f"{[*shape[::-1]]}", f"{[*shape]}")
     if values.ndim == 3 and floating and len(values) == classes:
         scores = values.float().cpu()[None]
         if not torch.isfinite(scores).all():

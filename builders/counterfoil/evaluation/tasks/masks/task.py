@@ -161,7 +161,7 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
         answered = model.answered
         most = subject.shares.max()
         chance = float(most / len(subject.measured))
-        return self.model_facts(
+        facts = self.model_facts(
             model.name,
             len(subject.classes),
             chance,
@@ -169,11 +169,23 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             answered.sha256,
             answered.matched,
         )
+        return replace(facts, likely_order=answered.likely_order(subject))
 
     def tables(self, results: Results) -> Tables:
         return {"segmentation": (self.table, segmentation_csv(results))}
 
+    def warnings(self, results: Results) -> Iterator[str]:
+        numbered = [f"{number} {name}" for number, name in enumerate(self.compared.classes)]
+        numbers = format_list(numbered, _MOST_NAMED)
+        for model in results.models:
+            if model.likely_order:
+                yield (
+                    f"The answers of {model.short_name} look {model.likely_order}. The dataset's"
+                    f" numbers are {numbers}, and 255 is no class. --class-order names others."
+                )
+
     def notes(self, results: Results) -> Iterator[str]:
+        yield from self.warnings(results)
         yield from super().notes(results)
         measured = [share.class_id for share in results.rows.where(SHARE)]
         absent = [cls.name for cls in results.classes if cls.id not in measured]
