@@ -90,6 +90,7 @@ _BESIDE = frozenset(
         "weight",
     ]
 )
+_OF_SCORES = frozenset(("confidence", "probability", "prob", "score", "weight", "energy"))
 _SUMMARIES = _BESIDE | {
     "max",
     "min",
@@ -103,6 +104,38 @@ _SUMMARIES = _BESIDE | {
     "true",
     "total",
 }
+# What programs and people call a column of answers, and one of true labels.
+_PREDICTED = frozenset(
+    [
+        "answer",
+        "argmax",
+        "pred",
+        "pred class",
+        "pred label",
+        "predict",
+        "predicted",
+        "predicted class",
+        "predicted label",
+        "prediction",
+        "y hat",
+        "y pred",
+    ]
+)
+_TRUE = frozenset(
+    [
+        "actual",
+        "ground truth",
+        "gt",
+        "target",
+        "true",
+        "true class",
+        "true label",
+        "truth",
+        "y",
+        "y true",
+    ]
+)
+_NAMING = _PREDICTED | _TRUE | {"label", "class", "class id", "class name"}
 # The names of an index in files of pandas and spreadsheets.
 _UNNAMED = re.compile(r"\s*(unnamed: \d+|__index_level_\d+__)?\s*", re.IGNORECASE)
 # Outputs that are called by their numbers.
@@ -145,7 +178,12 @@ class Spellings:
 
 
 def _plain(name: str) -> str:
-    return plain_name(unicodedata.normalize("NFC", name))
+    plain = plain_name(unicodedata.normalize("NFC", name))
+    # The mark before a number is its sign: -1 is not the class 1.
+    return f"-{plain}" if _NEGATIVE.match(name) else plain
+
+
+_NEGATIVE = re.compile(r"\s*-\.?\d")
 
 
 _INTEGER = re.compile(r"([+-]?[0-9]{1,18})(\.0*)?")
@@ -213,6 +251,11 @@ def _shown(names: Sequence[str]) -> str:
     return text
 
 
+def _title(name: str) -> str:
+    """Return what a column is called, without the mark that tidymodels writes first."""
+    return _plain(name).removeprefix(".")
+
+
 def _folded(name: str) -> str:
     return name.strip().casefold()
 
@@ -244,7 +287,7 @@ def _score_columns(
         parts = (output, *output.split(","))
         return output in named or any(_plain(part) in known for part in parts)
 
-    before, after = _affixes(rest, of_class)
+    before, after = _affixes(table, rest, of_class, who)
     outputs = {}
     scores = {}
     for name in rest:
@@ -265,7 +308,7 @@ def _score_columns(
         if others and _meaning_by_sums(table, [*scores], others) == "no outputs":
             others = []
     elif not scores:
-        return _unnamed_scores(rest, numbers, others)
+        return _unnamed_scores(table, rest, numbers, others, who)
     elif others and len(scores) >= len(classes):
         # Every class has a column, and the names of the others do not say what they are.
         imagenet = any(label.imagenet for label in classes)
@@ -292,12 +335,17 @@ def _score_columns(
 
 
 def _unnamed_scores(
+    table: AnswerTable,
     rest: Sequence[str],
     numbers: Sequence[str],
     others: Sequence[str],
+    who: str,
 ) -> dict[str, str]:
     """Return the columns of scores of a file of which no column names a class: those that count
-    their outputs, or all of them."""
+    their outputs, or all of them.
+
+    Raise UserError if they count the best answers of each image instead.
+    """
     numbered = {}
     for name in numbers:
         match = _NUMBERED.fullmatch(name.strip())
@@ -305,6 +353,9 @@ def _unnamed_scores(
             numbered[name] = int(match[1])
     if len(numbered) > 1 and sorted(numbered.values()) == list(range(len(numbered))):
         ordered = sorted(numbered, key=lambda name: numbered[name])
+        beside = _numbered_alike(rest, ordered)
+        if beside and _descending(table, ordered):
+            raise refusal("invalid-predictions.ranks", who, _shown([beside, ordered[0]]))
         return {name: str(numbered[name]) for name in ordered}
     candidates = [name for name in rest if _folded(name) not in _BESIDE]
     if len(others) > 1 and len(others) == len(candidates):
@@ -313,12 +364,44 @@ def _unnamed_scores(
     return {}
 
 
-def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str, str]:
+def _numbered_alike(names: Sequence[str], scores: Sequence[str]) -> str:
+    """Return the first of other columns that are numbered as the columns of scores are: `label_0`
+    beside `prob_0`; empty if there are none."""
+    stems: dict[str, list[str]] = {}
+    for name in names:
+        match = re.fullmatch(r"(.*?)\d+", name)
+        if match and name not in scores:
+            stems.setdefault(match[1], []).append(name)
+    for alike in stems.values():
+        if len(alike) == len(scores):
+            return alike[0]
+    return ""
+
+
+def _descending(table: AnswerTable, columns: Sequence[str]) -> bool:
+    """Return whether no number is above the one in the column before."""
+    for batch in table.batches(dict.fromkeys(columns, "numbers")):
+        if (np.diff(_numbers(batch), axis=1) > 0).any():
+            return False
+    return True
+
+
+def _affixes(
+    table: AnswerTable,
+    names: Sequence[str],
+    of_class: Callable[[str], bool],
+    who: str,
+) -> tuple[str, str]:
     """Return what most columns of classes have before and after the class: `prob_cat`, `cat_prob`
-    or `p(cat)`."""
+    or `p(cat)`.
+
+    Raise UserError for several sets of columns that answer differently: those of two models, or the
+    true labels beside the answers.
+    """
     if any(map(of_class, names)):
         return "", ""
-    affix_counts = Counter[tuple[str, str]]()
+    # (before, after) → class → column
+    sets: dict[tuple[str, str], dict[str, str]] = {}
     for name in names[:_MOST_AFFIXED]:
         for mark in re.finditer(r"[_ :./(\-]", name):
             begin = name[: mark.start()]
@@ -329,12 +412,53 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str
                 closing = ")"
             leading = (name[: mark.end()], closing)
             trailing = ("", name[mark.start() :])
-            affix_counts[leading] += of_class(behind)
-            affix_counts[trailing] += of_class(begin)
-    for affixes, count in affix_counts.most_common(1):
-        if count > 1 or (count == 1 and len(names) == 1):
-            return affixes
-    return "", ""
+            for affixes, output in ((leading, behind), (trailing, begin)):
+                if of_class(output):
+                    sets.setdefault(affixes, {})[output] = name
+    if not sets:
+        return "", ""
+    most = max(map(len, sets.values()))
+    if most == 1 and len(names) > 1:
+        return "", ""
+    largest = []
+    beside = []
+    for affixes, columns in sets.items():
+        word = "".join(affixes).strip(" _:./()-").casefold()
+        if len(columns) == most:
+            # Such as the deviations of scores: std_cat.
+            kind = beside if word in _BESIDE - _OF_SCORES else largest
+            kind.append(affixes)
+    largest = largest or beside
+    chosen = largest[0]
+    columns = sets[chosen]
+    for affixes in largest[1:]:
+        others = sets[affixes]
+        names = {*others.values()}
+        if names & {*columns.values()} or not names <= table.numeric:
+            continue
+        if columns.keys() != others.keys() or not _same_answers(table, columns, others):
+            alike = _shown([next(iter(columns.values())), next(iter(others.values()))])
+            raise refusal("invalid-predictions.sets", who, alike)
+    return chosen
+
+
+def _same_answers(
+    table: AnswerTable,
+    columns: Mapping[str, str],
+    others: Mapping[str, str],
+) -> bool:
+    """Return whether the best score is of the same class in every row of two sets of columns, by
+    class."""
+    names = [*columns.values(), *(others[output] for output in columns)]
+    for batch in table.batches(dict.fromkeys(names, "numbers")):
+        values = _numbers(batch)
+        values = np.where(np.isnan(values), -np.inf, values)
+        first, second = values[:, : len(columns)], values[:, len(columns) :]
+        best = first.argmax(axis=1)[:, None]
+        # Equal scores may be those of one number that was rounded.
+        if (np.take_along_axis(second, best, axis=1)[:, 0] < second.max(axis=1)).any():
+            return False
+    return True
 
 
 _MOST_AFFIXED = 10_000
@@ -628,6 +752,50 @@ class RecordedClassifier(Classifier):
                 " out"
             )
         return "; ".join(filter(None, notes))
+
+    @property
+    def may_be_truth(self) -> bool:
+        """Whether its column of answers may as well hold true labels, by its name and by the
+        columns beside it."""
+        name = _title(self.columns.answer or "")
+        return name in _TRUE or (name not in _PREDICTED and bool(self.columns.left_out))
+
+    def holds_answers(self, column: str) -> bool:
+        """Return whether a column is called as columns of answers are."""
+        return _title(column) in _PREDICTED
+
+    def named_beside(
+        self,
+        keys: Sequence[str],
+        paths: Sequence[str] | None,
+        classes: Sequence[RecipeClass],
+    ) -> dict[str, Ints]:
+        """Return the class that each column beside the scores names for each image, (n,), -1 for
+        none. Only columns of which every value names a class are returned."""
+        rows = None
+        beside = {}
+        for column in self.columns.left_out:
+            if _title(column) not in _NAMING:
+                continue
+            texts = []
+            for batch in self.table.batches({column: "text"}):
+                texts += batch.column(0).to_pylist()
+            counts = Counter(text for text in texts if text is not None)
+            try:
+                outputs = read_labels(counts, column, classes, self._where).outputs
+            except UserError:
+                continue
+            if any(outputs[text] == len(classes) for text in counts):
+                continue
+            if rows is None:
+                rows = self.found(self._image_names(), keys, paths or ())
+            named = np.full(len(keys), -1)
+            for row, text in zip(rows.tolist(), texts, strict=True):
+                output = outputs.get(text)
+                if row >= 0 and output is not None:
+                    named[row] = output
+            beside[column] = named
+        return beside
 
     def unknown_keys(self, known: Collection[str]) -> tuple[int, tuple[str, ...]]:
         """Count the lines whose images are not known, and return the first few of their names."""
