@@ -200,6 +200,9 @@ CASES = {
     "of no meaning": (["Cat", "dog"], ["cat ", "DOG"], ["Cat", "dog"], 1),
     "of two labels": (["a", "A"], ["a", "a"], ["a", "A"], 0.5),
     "of a prediction that is no label": (["a", "A", "b"], ["a", "A", "B"], ["a", "A", "b"], 2 / 3),
+    "of _ for a space": (["test tube", "cat"], ["test_tube", "cat"], ["test tube", "cat"], 1),
+    "of a sign": (["1", "2"], ["-1", "2"], ["1", "2"], 0.5),
+    "of two labels with _": (["a b", "a_b"], ["a b", "a b"], ["a b", "a_b"], 0.5),
     "of outer spaces alone": (["a", "a ", "b"], ["a", "a", "b"], ["a", "a ", "b"], 1),
 }
 
@@ -229,6 +232,29 @@ def test_predictions_that_are_no_labels_are_no_silent_zero(tmp_path: Path) -> No
     first = spelt(tmp_path, "a.csv", ["cat", "dog"], ["0", "1"])
     with refuses("unknown-answers", first, "predictions are 0, 1, labels are cat, dog"):
         counterfoil.compare(first, first)
+
+
+def test_how_sure_a_model_is_is_not_what_its_answer_is_worth(tmp_path: Path) -> None:
+    rows = []
+    for number in range(12):
+        prediction = "dog" if number % 4 == 3 else "cat"
+        row = {"id": str(number), "label": "cat", "prediction": prediction}
+        rows.append(row | {"score": 0.5 + number / 30})
+    first = written(tmp_path, "a.csv", rows)
+    second = written(tmp_path, "b.csv", [row | {"prediction": "cat"} for row in rows])
+    with refuses("unknown-answers", first, "gives 9 answers equal to the label less than others"):
+        counterfoil.compare(first, second)
+    comparison = counterfoil.compare(first, second, prediction="prediction")
+    assert comparison.first.score.value == 0.75
+    named = counterfoil.compare(first, second, score=["score"])
+    assert named.first.score.value == pytest.approx(0.5 + 5.5 / 30)
+    # What an answer is worth is highest where it equals the label.
+    for partly in (0.0, 0.4):
+        worth = {"cat": 1.0, "dog": partly}
+        graded = [row | {"score": worth[row["prediction"]]} for row in rows]
+        first = written(tmp_path, "a.csv", graded)
+        comparison = counterfoil.compare(first, first)
+        assert comparison.first.score.value == pytest.approx((9 + 3 * partly) / 12)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 KEYS = ("key", "image_id", "image", "file_name", "filename", "path", "id", "doc_id")
 SCORES = ("correct", "is_correct", "right", "score", "acc", "exact_match")
+# What an answer is worth, or how sure a model is of it.
+_SCORE = "score"
 # samples_df of Inspect names a column after each scorer.
 _SCORE_OF_SCORER = "score_"
 PREDICTIONS = ("prediction", "predicted", "pred")
@@ -54,6 +57,8 @@ class AnswerColumns:
     unit: str | None
     epoch: str | None
     question: str | None
+    beside: tuple[str, str] | None = None
+    """The prediction and the label beside scores of which nobody said what they are."""
 
     @property
     def worth(self) -> str:
@@ -83,7 +88,7 @@ def read_answer_file(
     """Read one of the two files. Raise UserError for missing columns, for scores that are no
     numbers, and for two answers to one image.
 
-    cased: whether a prediction that differs from the label in case alone is wrong.
+    cased: whether a prediction that differs from the label in case or `_` alone is wrong.
     """
     path = named_path(options.second if second else options.first)
     keys = options.key or KEYS
@@ -100,6 +105,8 @@ def read_answer_file(
     unscored = 0
     repeated: dict[str, None] = {}
     changing: dict[str, None] = {}
+    # The scores of answers that equal the label beside them.
+    of_right: list[float] = []
     for row in _rows(table, columns, options.where or {}):
         key = tuple(row[column] or "" for column in columns.key)
         epoch = row.get(columns.epoch or "") or ""
@@ -117,6 +124,13 @@ def read_answer_file(
         worth = None
         if columns.score is not None:
             worth = _worth(row[columns.score], columns.score, path)
+            if columns.beside is not None and worth is not None:
+                predicted, labelled = map(row.get, columns.beside)
+                if predicted and labelled:
+                    predicted = _compared(predicted, cased)
+                    labelled = _compared(labelled, cased)
+                    if predicted == labelled:
+                        of_right.append(worth)
         elif prediction is not None and label is not None:
             predicted = _compared(prediction, cased)
             labelled = _compared(label, cased)
@@ -138,6 +152,17 @@ def read_answer_file(
         of_predictions = some_of(predictions.values(), 3)
         of_labels = some_of(labels.values(), 3)
         problems.add("unknown-answers.words", path, of_predictions, of_labels)
+    every = chain.from_iterable(scores.values())
+    highest = max(every, default=0.0)
+    below = [worth for worth in of_right if worth < highest]
+    if below:
+        images = len(below)
+        problems.add(
+            "unknown-answers.confidences",
+            path,
+            columns.worth,
+            images=images,
+        )
     if not scores and not problems.count:
         problems.add("unknown-answers.empty", path, columns.worth)
     problems.refuse()
@@ -145,7 +170,8 @@ def read_answer_file(
     for key, values in scores.items():
         total = math.fsum(values)
         means[key] = total / len(values)
-    averaged = sum(len(values) > 1 for values in scores.values())
+    counts = map(len, scores.values())
+    averaged = sum(count > 1 for count in counts)
     return FileAnswers(
         path,
         columns,
@@ -160,11 +186,12 @@ def _compared(text: str, cased: bool) -> str:
     text = text.strip()
     if cased:
         return text
-    return text.casefold()
+    text = text.casefold()
+    return text.replace("_", " ")
 
 
 def case_counts(labels: Iterable[str]) -> bool:
-    """Return whether two of the labels differ in case alone."""
+    """Return whether two of the labels differ in case or `_` alone."""
     distinct = {_compared(label, True) for label in labels}
     folded = {_compared(label, False) for label in distinct}
     return len(folded) < len(distinct)
@@ -190,7 +217,7 @@ def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> 
     if not keys:
         key = called("--key", None, KEYS)
         keys = [] if key is None else [key]
-    score = prediction = label = None
+    score = prediction = label = beside = None
     if options.score:
         score = named("--score", options.score[-1 if second else 0])
     elif options.prediction is None:
@@ -202,6 +229,12 @@ def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> 
             problems.add("unknown-answers.scorers", path, shown, scorers=several)
         if score is None and scorers:
             score = scorers[0]
+        title = (score or "").strip()
+        if title.casefold() == _SCORE:
+            predicted = called("--prediction", None, PREDICTIONS)
+            labelled = called("--label", options.label, LABELS)
+            if predicted and labelled:
+                beside = predicted, labelled
     if score is None:
         prediction = called("--prediction", options.prediction, PREDICTIONS)
         label = called("--label", options.label, LABELS)
@@ -214,14 +247,16 @@ def _find_columns(table: AnswerTable, options: CompareOptions, second: bool) -> 
     unit = options.unit or UNIT
     epoch = options.epoch or EPOCH
     problems.refuse(f"{path} has the columns {some_of(columns, 12)}.")
+    known = {name: name for name in columns}
     return AnswerColumns(
         key=tuple(keys),
         score=score,
         prediction=prediction,
         label=label,
-        unit=unit if unit in columns else None,
-        epoch=epoch if epoch in columns else None,
-        question=_QUESTION if _QUESTION in columns else None,
+        unit=known.get(unit),
+        epoch=known.get(epoch),
+        question=known.get(_QUESTION),
+        beside=beside,
     )
 
 
@@ -237,6 +272,7 @@ def _rows(
         columns.unit,
         columns.epoch,
         columns.question,
+        *(columns.beside or ()),
         *where,
     ]
     names = [*dict.fromkeys(name for name in read if name is not None)]

@@ -19,6 +19,9 @@ unknown-answers: A file to compare whose columns or values do not say which answ
   words: no prediction is one of the labels: predictions are {found}, labels are {expected}
     > Write both in the same words, or write a column that says which answers are right, and name it
       with --score.
+  confidences: the column {found} may say how sure the model is: it gives {images:answer|answers}
+    equal to the label less than others
+    > Name --prediction and --label, whose columns are there too, or this column with --score.
   empty: no row has a score in {found}
     > Choose another column with --score, or name --prediction and --label.
   many: has over {found:,} rows
