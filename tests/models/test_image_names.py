@@ -60,6 +60,25 @@ def test_a_path_that_may_be_two_images_is_none_of_them() -> None:
         find_images(["./red/1.jpg"], ["a", "b"], paths, "answers.csv")
 
 
+@pytest.mark.parametrize(
+    ("file", "dataset"), [("train", "val"), ("training", "test"), ("test", "train")]
+)
+def test_images_of_another_split_are_said_to_be(file: str, dataset: str) -> None:
+    paths = [path.replace("val", dataset) for path in PATHS]
+    words = f"4 lines of {file} stand for images of {dataset}"
+    for before in (f"{file}/", f"/home/me/photos/{file}/", f"C:\\photos\\{file}\\"):
+        names = [before + path.partition("/")[2] for path in paths]
+        images = find_images(names, KEYS, paths, "answers.csv")
+        assert images.rows.tolist() == [0, 1, 2, 3] and words in images.how
+    for names in (
+        [f"/home/{file}/{path}" for path in paths],
+        [f"/home/me/{path.partition('/')[2]}" for path in paths],
+        [path.partition("/")[2] for path in paths],
+    ):
+        images = find_images(names, KEYS, paths, "answers.csv")
+        assert images.rows.tolist() == [0, 1, 2, 3] and "stand for" not in images.how
+
+
 def test_two_rules_that_fit_are_told() -> None:
     paths = ["cat/1.jpg", "cat/2.jpg"]
     names = ["train/cat/1.jpg", "train/cat/2.jpg", "val/cat/1.jpg", "val/cat/2.jpg"]

@@ -67,6 +67,14 @@ def test_scores_that_do_not_tell_confidences_give_none(case: str) -> None:
     assert np.isnan(confidences(scores, UNKNOWN)).all()
 
 
+def test_answers_as_0_and_1_are_called_so() -> None:
+    for case, scores in OF_UNKNOWN_SCALE.items():
+        evidence = ScaleEvidence()
+        evidence.add(np.array(scores))
+        only_answers = evidence.unknown_because() == "all numbers are 0 or 1"
+        assert only_answers == (case == "one answer a row")
+
+
 def test_logits_of_files_have_both_signs_and_those_of_networks_lie_beyond_0_and_1() -> None:
     logits = np.array([[2.5, -1.0], [0.25, -3.0]])
     assert scale_of(logits) == scale_of(logits, network=True) == "logits"

@@ -29,8 +29,8 @@ class CompareOptions:
     A second name is of the second file. Right or wrong is 1 or 0, true or false, yes or no, C or I
     (Inspect; P counts half). Rows without a score are left out, and counted."""
     prediction: str | None = option(None, _OTHERS, metavar="COLUMN")
-    """Column of the predicted class. An answer is right if it equals --label; case counts only if two
-    labels differ in nothing else. Default: without a score, the first of prediction, predicted and
+    """Column of the predicted class. An answer is right if it equals --label; case and _ count only if
+    two labels differ in nothing else. Default: without a score, the first of prediction, predicted and
     pred."""
     label: str | None = option(None, _OTHERS, metavar="COLUMN")
     """Column of the true class. Default: the first of label, target and truth."""

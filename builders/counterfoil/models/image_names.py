@@ -29,6 +29,10 @@ _MOST_RULES = 6
 
 Parts = tuple[str, ...]
 
+# Folders of splits: images of the first are rarely those of the second.
+_TRAINING = ("train", "training")
+_HELD_OUT = ("validation", "valid", "val", "dev", "test", "testing")
+
 
 @dataclass(frozen=True)
 class FoundImages:
@@ -113,7 +117,29 @@ def _by_rule(names: Sequence[str], paths: Sequence[str], exact: Ints, where: str
             meant.add(paths[row] if row >= 0 else "no image")
         two = " or ".join(sorted(path[:80] for path in meant))
         raise refusal("unmatched-images.rules", where, names[line], two)
-    return FoundImages(images, best.words())
+    how = best.words()
+    lines = np.flatnonzero(images >= 0)
+    if how and lines.size:
+        path = ends.paths[images[lines[0]]]
+        kept = len(of_names[lines[0]]) - len(best.taken_off)
+        how += _of_another_split(best.taken_off, path[:-kept], len(lines))
+    return FoundImages(images, how)
+
+
+def _of_another_split(taken_off: Parts, before: Parts, lines: int) -> str:
+    """Return words for training images in the file that are taken for held-out ones of the dataset,
+    or the reverse; empty if they are not.
+
+    taken_off, before: the folders that do not count, in the file and in the dataset.
+    """
+    of_file = [folder for folder in taken_off if folder in _TRAINING + _HELD_OUT]
+    of_dataset = [folder for folder in before if folder in _TRAINING + _HELD_OUT]
+    if not of_file or not of_dataset:
+        return ""
+    if (of_file[-1] in _TRAINING) == (of_dataset[-1] in _TRAINING):
+        return ""
+    images = format_count(lines, "line")
+    return f": {images} of {of_file[-1]} stand for images of {of_dataset[-1]}, which may be others"
 
 
 def _fitted(rows: Ints) -> int:

@@ -437,8 +437,11 @@ invalid-predictions: A file of predictions that cannot be read, or of which it i
   no-class: {found:column of numbers names|columns of numbers name} no class: {columns}
     > Remove them if they are no outputs of the model. If they are, call every output score_NAME:
       score_{first:.40}.
-  kinds: has several columns for a class: {found}
-    > Keep those with the model's scores beside the key.
+  sets: has several columns for each class, which answer differently, such as {found}
+    > Keep the scores of one model: the others may be another model's, or the true labels.
+  ranks: has the best answers of each image in columns such as {found}, expected a score for each
+    class
+    > Call each column of scores by its class. Or keep the first answer alone, as label.
   several: has the columns {found} beside the key, and several of them may be the answers
     > Keep one column of answers beside the key: one of the others may be the true label.
   label: has the columns {found} beside the key, and several of them may be the answers

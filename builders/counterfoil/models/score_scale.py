@@ -132,6 +132,8 @@ class ScaleEvidence:
         if self._lowest >= 0 and self._highest > 0:
             if self._highest > 1:
                 return "no number is below 0, and rows add up to neither 1 nor 100"
+            if self._decimals == 0:
+                return "all numbers are 0 or 1"
             return "the numbers lie between 0 and 1, and rows do not add up to 1"
         if self._highest <= 0:
             return "no number is above 0, and the exponentials of rows do not add up to 1"

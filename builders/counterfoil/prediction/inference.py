@@ -61,6 +61,8 @@ class Predictions:
     (`ClassMap.leads`), if there are two sets."""
     tied: Bools | None = None
     """(n,) bool, whether the two best scores are equal, if it is known."""
+    tied_top_k: Bools | None = None
+    """(n,) bool, whether only the order of equal scores decides `correct_top_k`, if it is known."""
 
     @classmethod
     def empty(
@@ -200,21 +202,34 @@ def answer_columns(
     best = np.argsort(-logits, axis=1, kind="stable")[:, :ranked]
     hits = np.take_along_axis(right, best, axis=1)
     first_hits = hits[:, : class_map.top_k]
-    tied = np.zeros(len(labels), dtype=bool)
-    if best.shape[1] > 1:
-        two = best[:, :2]
-        first, second = np.take_along_axis(logits, two, axis=1).T
-        tied = np.asarray(first == second)
+    correct_top_k = first_hits.any(axis=1)
+    right_shares = shares * right
+    ranked_scores = np.take_along_axis(logits, best, axis=1)
+    _, kept = best.shape
+    last = min(class_map.top_k, kept) - 1
+    of_right = np.where(right, logits, -np.inf)
+    highest = of_right.max(axis=1)
+    at_last = highest == ranked_scores[:, last]
     return {
         "answers": best.astype(np.int32),
         "shares": np.take_along_axis(shares, best, axis=1),
         "correct": hits[:, 0],
-        "correct_top_k": np.asarray(first_hits.any(axis=1)),
-        "true_confidence": (shares * right).sum(axis=1),
+        "correct_top_k": np.asarray(correct_top_k),
+        "true_confidence": right_shares.sum(axis=1),
         "logits": logits,
-        "tied": tied,
+        "tied": _equals_next(ranked_scores, 0),
+        "tied_top_k": at_last & _equals_next(ranked_scores, last),
         **otherwise,
     }
+
+
+def _equals_next(ranked_scores: AnyFloats, index: int) -> Bools:
+    """Return whether the score at this index equals the next one, (n,)."""
+    count, scores = ranked_scores.shape
+    if scores <= index + 1:
+        return np.zeros(count, dtype=bool)
+    equal = ranked_scores[:, index] == ranked_scores[:, index + 1]
+    return np.asarray(equal)
 
 
 @dataclass
@@ -312,7 +327,9 @@ def take_over(
     """Make predictions from a classifier's recorded scores. Raises the same errors as
     `each_once`."""
     answers = no_answers(len(images), class_map)
-    answers = replace(answers, tied=np.zeros(len(images), dtype=bool))
+    tied = np.zeros(len(images), dtype=bool)
+    tied_top_k = np.zeros(len(images), dtype=bool)
+    answers = replace(answers, tied=tied, tied_top_k=tied_top_k)
     softmax = partial(confidences, scale=scale)
     ranked = answers.answers.shape[1]
     for at, scores in each_once(images, name, recorded, class_map.num_classes):

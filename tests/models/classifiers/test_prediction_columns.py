@@ -194,6 +194,61 @@ def test_numbered_columns_are_outputs_in_their_order(tmp_path: Path) -> None:
         assert answered(save(table, tmp_path / "a.csv"), classes)[0] == TRUE
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("true_{}", "pred_{}"),
+        ("{}_x", "{}_y"),
+        ("resnet/{}", "vit/{}"),
+        ("true({})", "pred({})"),
+    ],
+)
+def test_two_sets_of_columns_that_answer_differently_are_refused(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    truth = np.eye(4)[TRUE[::-1]]
+    both = np.concatenate([truth, SHARES], axis=1)
+    called = [form.format(name) for form in (first, second) for name in NAMES]
+    for ending in (".csv", ".parquet"):
+        name = save(scores(both, called), tmp_path / f"a{ending}")
+        with refuses("invalid-predictions", None, called[0], called[4]):
+            answered(name)
+
+
+def test_further_columns_of_each_class_that_answer_alike_or_are_no_scores_are_left_out(
+    tmp_path: Path,
+) -> None:
+    for first, second, values in (
+        ("logit_", "prob_", SHARES.round(1)),
+        ("mean_", "std_", 1 - SHARES),
+        ("prob_", "rank_", 1 - SHARES),
+    ):
+        both = np.concatenate([LOGITS, values], axis=1)
+        called = [f"{before}{name}" for before in (first, second) for name in NAMES]
+        answers, classifier = answered(save(scores(both, called), tmp_path / "a.csv"))
+        assert (answers, classifier.score_scale) == (TRUE, "logits"), second
+        deviations_first = scores(both, called)[["path", *called[4:], *called[:4]]]
+        assert answered(save(deviations_first, tmp_path / "a.csv"))[0] == TRUE, second
+    texts = {f"comment_{name}": ["none"] * 6 for name in NAMES}
+    table = scores(SHARES, [f"prob_{name}" for name in NAMES], **texts)
+    assert answered(save(table, tmp_path / "a.csv"))[0] == TRUE
+
+
+def test_the_best_answers_in_order_are_no_scores_of_classes(tmp_path: Path) -> None:
+    classes = of_names(sorted(NAMES))
+    order = np.argsort(-SHARES, axis=1, kind="stable")
+    best = np.take_along_axis(SHARES, order, axis=1)
+    called = [f"prob_{rank}" for rank in range(4)]
+    for texts in (np.array(NAMES)[order], order):
+        labels = {f"top_{rank}": texts[:, rank] for rank in range(4)}
+        table = scores(best, called, **labels)
+        with refuses("invalid-predictions", None, "'top_0', 'prob_0'"):
+            answered(save(table, tmp_path / "a.csv"), classes)
+    features = {f"feature_{number}": [0.5] * 6 for number in range(4)}
+    table = scores(SHARES, called, **features)
+    assert answered(save(table, tmp_path / "a.csv"), classes)[0] == TRUE
+
+
 def test_a_class_without_a_column_is_refused_with_both_lists(tmp_path: Path) -> None:
     table = scores(SHARES, ("bowl", "mug", "tube", "spoon"), entropy=ENTROPY)
     with refuses("unmatched-classes") as refused:
@@ -255,6 +310,20 @@ def test_a_missing_label_is_no_answer(tmp_path: Path, missing: str) -> None:
     table = pd.DataFrame({"path": PATHS, "label": [*TEXTS[:4], missing, missing]})
     answers, classifier = answered(save(table, tmp_path / "a.csv"))
     assert (answers, classifier.lines) == ([*TRUE[:4], -2, -2], 4)
+
+
+def test_a_negative_number_is_not_the_class_of_its_digits(tmp_path: Path) -> None:
+    grades = of_names(("0", "1", "2", "3"))
+    for missing in (-1, -1.0):
+        for ending in (".csv", ".parquet"):
+            values = [*TRUE[:4], missing, missing]
+            table = pd.DataFrame({"path": PATHS, "prediction": values})
+            answers, classifier = answered(save(table, tmp_path / f"a{ending}"), grades)
+            assert answers == [*TRUE[:4], -1, -1]
+            assert "2 of 6 answers are no class of the dataset" in classifier.read
+    signs = of_names(("-1", "1", "0", "2"))
+    table = pd.DataFrame({"path": PATHS, "label": [-1, 1, 0, 2, -1, 1]})
+    assert answered(save(table, tmp_path / "a.csv"), signs)[0] == TRUE
 
 
 NUMBERED = of_names(("1", "10", "2", "20"))

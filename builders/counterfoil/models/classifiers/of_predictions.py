@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -90,6 +90,7 @@ _BESIDE = frozenset(
         "weight",
     ]
 )
+_OF_SCORES = frozenset(("confidence", "probability", "prob", "score", "weight", "energy"))
 _SUMMARIES = _BESIDE | {
     "max",
     "min",
@@ -121,6 +122,38 @@ _SCORES = frozenset(
 _TRUTH = frozenset(["true", "truth", "gt", "target", "actual", "label"])
 _NO_SCORES = (_TRUTH | _SUMMARIES) - _SCORES - {"pred"}
 _NEGATIONS = frozenset(["not", "no", "non", "without"])
+# What programs and people call a column of answers, and one of true labels.
+_PREDICTED = frozenset(
+    [
+        "answer",
+        "argmax",
+        "pred",
+        "pred class",
+        "pred label",
+        "predict",
+        "predicted",
+        "predicted class",
+        "predicted label",
+        "prediction",
+        "y hat",
+        "y pred",
+    ]
+)
+_TRUE = frozenset(
+    [
+        "actual",
+        "ground truth",
+        "gt",
+        "target",
+        "true",
+        "true class",
+        "true label",
+        "truth",
+        "y",
+        "y true",
+    ]
+)
+_NAMING = _PREDICTED | _TRUE | {"label", "class", "class id", "class name"}
 # The names of an index in files of pandas and spreadsheets.
 _UNNAMED = re.compile(r"\s*(unnamed: \d+|__index_level_\d+__)?\s*", re.IGNORECASE)
 # Outputs that are called by their numbers.
@@ -163,7 +196,12 @@ class Spellings:
 
 
 def _plain(name: str) -> str:
-    return plain_name(unicodedata.normalize("NFC", name))
+    plain = plain_name(unicodedata.normalize("NFC", name))
+    # The mark before a number is its sign: -1 is not the class 1.
+    return f"-{plain}" if _NEGATIVE.match(name) else plain
+
+
+_NEGATIVE = re.compile(r"\s*-\.?\d")
 
 
 _INTEGER = re.compile(r"([+-]?[0-9]{1,18})(\.0*)?")
@@ -231,6 +269,11 @@ def _shown(names: Sequence[str]) -> str:
     return text
 
 
+def _title(name: str) -> str:
+    """Return what a column is called, without the mark that tidymodels writes first."""
+    return _plain(name).removeprefix(".")
+
+
 def _folded(name: str) -> str:
     return name.strip().casefold()
 
@@ -262,7 +305,7 @@ def _score_columns(
         parts = (output, *output.split(","))
         return output in named or any(_plain(part) in known for part in parts)
 
-    before, after = _affixes(rest, of_class, who)
+    before, after = _affixes(table, rest, of_class, who)
     outputs = {}
     scores = {}
     for name in rest:
@@ -283,7 +326,7 @@ def _score_columns(
         if others and _meaning_by_sums(table, [*scores], others) == "no outputs":
             others = []
     elif not scores:
-        return _unnamed_scores(rest, numbers, others)
+        return _unnamed_scores(table, rest, numbers, others, who)
     elif others and len(scores) >= len(classes):
         # Every class has a column, and the names of the others do not say what they are.
         imagenet = any(label.imagenet for label in classes)
@@ -310,12 +353,17 @@ def _score_columns(
 
 
 def _unnamed_scores(
+    table: AnswerTable,
     rest: Sequence[str],
     numbers: Sequence[str],
     others: Sequence[str],
+    who: str,
 ) -> dict[str, str]:
     """Return the columns of scores of a file of which no column names a class: those that count
-    their outputs, or all of them."""
+    their outputs, or all of them.
+
+    Raise UserError if they count the best answers of each image instead.
+    """
     numbered = {}
     for name in numbers:
         match = _NUMBERED.fullmatch(name.strip())
@@ -323,6 +371,9 @@ def _unnamed_scores(
             numbered[name] = int(match[1])
     if len(numbered) > 1 and sorted(numbered.values()) == list(range(len(numbered))):
         ordered = sorted(numbered, key=lambda name: numbered[name])
+        beside = _numbered_alike(rest, ordered)
+        if beside and _descending(table, ordered):
+            raise refusal("invalid-predictions.ranks", who, _shown([beside, ordered[0]]))
         return {name: str(numbered[name]) for name in ordered}
     candidates = [name for name in rest if _folded(name) not in _BESIDE]
     if len(others) > 1 and len(others) == len(candidates):
@@ -331,12 +382,44 @@ def _unnamed_scores(
     return {}
 
 
-def _affixes(names: Sequence[str], of_class: Callable[[str], bool], who: str) -> tuple[str, str]:
+def _numbered_alike(names: Sequence[str], scores: Sequence[str]) -> str:
+    """Return the first of other columns that are numbered as the columns of scores are: `label_0`
+    beside `prob_0`; empty if there are none."""
+    stems: dict[str, list[str]] = {}
+    for name in names:
+        match = re.fullmatch(r"(.*?)\d+", name)
+        if match and name not in scores:
+            stems.setdefault(match[1], []).append(name)
+    for alike in stems.values():
+        if len(alike) == len(scores):
+            return alike[0]
+    return ""
+
+
+def _descending(table: AnswerTable, columns: Sequence[str]) -> bool:
+    """Return whether no number is above the one in the column before."""
+    for batch in table.batches(dict.fromkeys(columns, "numbers")):
+        if (np.diff(_numbers(batch), axis=1) > 0).any():
+            return False
+    return True
+
+
+def _affixes(
+    table: AnswerTable,
+    names: Sequence[str],
+    of_class: Callable[[str], bool],
+    who: str,
+) -> tuple[str, str]:
     """Return what most columns of classes have before and after the class: `prob_cat`, `cat_prob`
-    or `p(cat)`. Raise UserError if several kinds of columns may be the scores."""
+    or `p(cat)`.
+
+    Raise UserError for several sets of columns that answer differently: those of two models, or the
+    true labels beside the answers.
+    """
     if any(map(of_class, names)):
         return "", ""
-    columns = defaultdict[tuple[str, str], list[str]](list)
+    # (before, after) → class → column
+    sets: dict[tuple[str, str], dict[str, str]] = {}
     for name in names[:_MOST_AFFIXED]:
         for mark in re.finditer(r"[_ :./(\-]", name):
             begin = name[: mark.start()]
@@ -345,15 +428,16 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool], who: str) ->
             if mark[0] == "(":
                 behind = behind.removesuffix(")")
                 closing = ")"
-            if of_class(behind):
-                columns[name[: mark.end()], closing].append(name)
-            if of_class(begin):
-                columns["", name[mark.start() :]].append(name)
+            leading = (name[: mark.end()], closing)
+            trailing = ("", name[mark.start() :])
+            for affixes, output in ((leading, behind), (trailing, begin)):
+                if of_class(output):
+                    sets.setdefault(affixes, {})[output] = name
     least = 1 if len(names) == 1 else 2
     words_of = {}
-    for affixes, called in columns.items():
+    for affixes, columns in sets.items():
         words = {*re.findall(r"[^\W_]+", "".join(affixes).casefold())}
-        if len(called) >= least and words.isdisjoint(_NEGATIONS):
+        if len(columns) >= least and words.isdisjoint(_NEGATIONS):
             words_of[affixes] = words
     kinds = list(words_of)
     may_be_scores = [affixes for affixes in kinds if words_of[affixes].isdisjoint(_NO_SCORES)]
@@ -362,12 +446,37 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool], who: str) ->
     kinds = called_scores or kinds
     if not kinds:
         return "", ""
-    most = max(len(columns[affixes]) for affixes in kinds)
-    kinds = [affixes for affixes in kinds if len(columns[affixes]) == most]
-    if len(kinds) > 1:
-        shown = _shown([columns[affixes][0] for affixes in kinds])
-        raise refusal("invalid-predictions.kinds", who, shown)
-    return kinds[0]
+    most = max(len(sets[affixes]) for affixes in kinds)
+    chosen, *largest = [affixes for affixes in kinds if len(sets[affixes]) == most]
+    columns = sets[chosen]
+    for affixes in largest:
+        others = sets[affixes]
+        names = {*others.values()}
+        if names & {*columns.values()} or not names <= table.numeric:
+            continue
+        if columns.keys() != others.keys() or not _same_answers(table, columns, others):
+            alike = _shown([next(iter(columns.values())), next(iter(others.values()))])
+            raise refusal("invalid-predictions.sets", who, alike)
+    return chosen
+
+
+def _same_answers(
+    table: AnswerTable,
+    columns: Mapping[str, str],
+    others: Mapping[str, str],
+) -> bool:
+    """Return whether the best score is of the same class in every row of two sets of columns, by
+    class."""
+    names = [*columns.values(), *(others[output] for output in columns)]
+    for batch in table.batches(dict.fromkeys(names, "numbers")):
+        values = _numbers(batch)
+        values = np.where(np.isnan(values), -np.inf, values)
+        first, second = values[:, : len(columns)], values[:, len(columns) :]
+        best = first.argmax(axis=1)[:, None]
+        # Equal scores may be those of one number that was rounded.
+        if (np.take_along_axis(second, best, axis=1)[:, 0] < second.max(axis=1)).any():
+            return False
+    return True
 
 
 _MOST_AFFIXED = 10_000
@@ -661,6 +770,50 @@ class RecordedClassifier(Classifier):
                 " out"
             )
         return "; ".join(filter(None, notes))
+
+    @property
+    def may_be_truth(self) -> bool:
+        """Whether its column of answers may as well hold true labels, by its name and by the
+        columns beside it."""
+        name = _title(self.columns.answer or "")
+        return name in _TRUE or (name not in _PREDICTED and bool(self.columns.left_out))
+
+    def holds_answers(self, column: str) -> bool:
+        """Return whether a column is called as columns of answers are."""
+        return _title(column) in _PREDICTED
+
+    def named_beside(
+        self,
+        keys: Sequence[str],
+        paths: Sequence[str] | None,
+        classes: Sequence[RecipeClass],
+    ) -> dict[str, Ints]:
+        """Return the class that each column beside the scores names for each image, (n,), -1 for
+        none. Only columns of which every value names a class are returned."""
+        rows = None
+        beside = {}
+        for column in self.columns.left_out:
+            if _title(column) not in _NAMING:
+                continue
+            texts = []
+            for batch in self.table.batches({column: "text"}):
+                texts += batch.column(0).to_pylist()
+            counts = Counter(text for text in texts if text is not None)
+            try:
+                outputs = read_labels(counts, column, classes, self._where).outputs
+            except UserError:
+                continue
+            if any(outputs[text] == len(classes) for text in counts):
+                continue
+            if rows is None:
+                rows = self.found(self._image_names(), keys, paths or ())
+            named = np.full(len(keys), -1)
+            for row, text in zip(rows.tolist(), texts, strict=True):
+                output = outputs.get(text)
+                if row >= 0 and output is not None:
+                    named[row] = output
+            beside[column] = named
+        return beside
 
     def unknown_keys(self, known: Collection[str]) -> tuple[int, tuple[str, ...]]:
         """Count the lines whose images are not known, and return the first few of their names."""

@@ -48,6 +48,7 @@ from counterfoil.evaluation.tasks.classes.failures import (
     pick_examples,
     write_failures,
 )
+from counterfoil.evaluation.tasks.classes.file_doubts import file_doubts
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
@@ -345,7 +346,8 @@ class ClassesTask(Task):
         answers = None
         if subject.preview is None:
             answers = int(given.sum())
-        return classifier.told(parts, answers)
+        sentences = [classifier.told(parts, answers), *file_doubts(scored, subject, given)]
+        return "; ".join(filter(None, sentences))
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from super().notes(results)
