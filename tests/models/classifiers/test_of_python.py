@@ -77,6 +77,29 @@ def scores_of(given: Any, transform: Any = None) -> torch.Tensor:
     return classifier.logits(classifier.transform()(IMAGE)[None], "cpu")
 
 
+class ShiftsItsInput(torch.nn.Module):
+    """A module that normalises its batch in place."""
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return batch.sub_(0.5).div_(0.25).mean(dim=(2, 3))
+
+
+def shifts_its_input(batch: Any) -> Any:
+    batch -= 0.5
+    batch /= 0.25
+    return batch.mean(axis=(2, 3))
+
+
+@pytest.mark.parametrize("given", [ShiftsItsInput(), shifts_its_input])
+def test_a_model_that_changes_its_input_leaves_that_of_others(given: Any) -> None:
+    _, classifier = classifier_of("mine", given, ToTensor(), IMAGE)
+    batch = ToTensor()(IMAGE)[None]
+    before = batch.clone()
+    scores = classifier.logits(batch, "cpu")
+    assert torch.equal(batch, before)
+    torch.testing.assert_close(scores, ((before - 0.5) / 0.25).mean(dim=(2, 3)))
+
+
 class TestScores:
     @pytest.mark.parametrize("sparse", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
     def test_sparse_scores_are_scores(self, sparse: Callable[[torch.Tensor], torch.Tensor]) -> None:

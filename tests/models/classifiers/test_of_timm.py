@@ -106,6 +106,18 @@ def test_the_hash_follows_the_weights_and_not_the_place(folder: Path, tmp_path: 
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+def test_answers_are_kept_by_the_arguments_that_weights_do_not_show(tmp_path: Path) -> None:
+    module = timm.create_model("test_vit", num_classes=3)
+    kept_by = set()
+    for heads in (1, 2):
+        folder = tmp_path / str(heads)
+        names = {"model_args": {"num_heads": heads}, "num_classes": 3}
+        save_for_hf(module, str(folder), model_config=names, safe_serialization=True)
+        classifier = load_classifier(f"local-dir:{folder}")
+        kept_by.add((classifier.sha256, classifier.input_key))
+    assert len(kept_by) == 2
+
+
 def test_a_description_needs_no_weights_to_be_read(folder: Path, tmp_path: Path) -> None:
     unreadable = Path(shutil.copytree(folder, tmp_path / "unreadable"))
     (unreadable / "model.safetensors").write_bytes(b"not weights")

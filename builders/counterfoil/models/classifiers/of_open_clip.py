@@ -9,6 +9,7 @@ image, times the model's scale.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -111,16 +112,21 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ZeroShotClas
     height, width = (size, size) if isinstance(size, int) else size
     names = [label.name for label in classes]
     directions = []
+    digest = hashlib.sha256()
     for class_name in names:
         captions = [template.replace("{}", class_name) for template in templates]
-        tokens = clip.tokenizer(captions).to(clip.device)
+        tokens = clip.tokenizer(captions)
+        digest.update(tokens.numpy().tobytes())
+        tokens = tokens.to(clip.device)
         with torch.inference_mode():
             vectors = clip.module.encode_text(tokens, normalize=True)
             mean = vectors.float().mean(dim=0)
             direction = torch.nn.functional.normalize(mean, dim=0)
             directions.append(direction.cpu())
     content = json.dumps([facts.architecture, names, templates])
-    preparation = json.dumps(prepared, sort_keys=True, default=str)
+    # Weights show neither the activation of their towers nor how captions become tokens.
+    decides = [prepared, clip.config, digest.hexdigest()]
+    preparation = json.dumps(decides, sort_keys=True, default=str)
     return ZeroShotClassifier(
         **module_fields(facts, clip.module, content, device),
         input_key=f"open_clip {version('open_clip_torch')} {preparation}",

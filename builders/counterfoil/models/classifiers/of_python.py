@@ -273,14 +273,16 @@ def _scores_of(
 
     where = f"model {name!r}"
     module = _as_module(model)
+    # Other models get the same tensor, and the person's code may change what it gets in place.
+    own = batch.clone()
     try:
         if module is None:
-            output = model(batch.numpy())
+            output = model(own.numpy())
         else:
             # Inference mode is not used, because tensors that a module keeps must stay usable in
             # training.
             with torch.no_grad(), in_eval_mode(module):
-                output = module(batch if device is None else batch.to(device))
+                output = module(own if device is None else own.to(device))
     except torch.OutOfMemoryError:
         raise
     except (Exception, SystemExit) as error:  # the person's own code

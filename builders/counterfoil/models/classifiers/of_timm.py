@@ -147,14 +147,19 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         raise refusal("unfit-model.headless", where)
     facts = replace(files.facts, num_classes=outputs)
     channels, height, width = data_config["input_size"]
+    input_key = json.dumps(data_config, sort_keys=True, default=str)
+    model_args = dict(files.config.model_args) if files.config else {}
+    if model_args:
+        # Weights do not show all of them, such as the number of heads or the activation.
+        input_key += f" {json.dumps(model_args, sort_keys=True)}"
     return TimmClassifier(
         **module_fields(facts, module, facts.architecture, device),
-        input_key=json.dumps(data_config, sort_keys=True, default=str),
+        input_key=input_key,
         input_size=(channels, height, width),
         crop_pct=float(data_config["crop_pct"]),
         interpolation=str(data_config["interpolation"]),
         data_config=data_config,
-        model_args=dict(files.config.model_args) if files.config else {},
+        model_args=model_args,
         read=prefix_note(prefix),
     )
 
