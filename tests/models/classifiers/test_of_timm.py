@@ -700,6 +700,20 @@ def test_safetensors_come_first(configured: Path, beside: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    "names", [["checkpoint-10.pth.tar", "last.pth.tar"], ["one.safetensors", "two.safetensors"]]
+)
+def test_of_several_checkpoints_none_is_guessed(
+    configured: Path, beside: Path, names: list[str]
+) -> None:
+    for name in names:
+        shutil.copy(configured / "model.safetensors", beside / name)
+    with refuses("missing-model-file", f"model 'local-dir:{beside}'", *names):
+        describe_classifier(f"local-dir:{beside}")
+    shutil.copy(configured / "model.safetensors", beside / "model.safetensors")
+    assert same(configured, f"local-dir:{beside}")
+
+
+@pytest.mark.parametrize(
     "pickled",
     [[1, 2], {}, {"fc.weight": 3}, {1: torch.zeros(1)}, {"state_dict": {"a": None}}, torch.zeros(3),
      {"fc.weight": torch.zeros(1).expand(10**6, 10**6)}, {"fc.weight": torch.zeros(4, 4).to_sparse()},

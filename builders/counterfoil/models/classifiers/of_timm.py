@@ -49,13 +49,13 @@ from counterfoil.models.messages import refusal
 from counterfoil.models.names import LAB, local_folder, resolve_name
 from counterfoil.models.weights_files import (
     SAFE,
-    choose_weights,
     prefix_note,
     read_pickled,
     read_safetensors,
     refuse_damaged,
     refuse_infinite,
     unwrapped,
+    weights_choices,
     weights_misfit,
     without_prefix,
 )
@@ -295,11 +295,14 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
 
 
 def _local_weights(name: str, folder: Path) -> Path:
-    weights = choose_weights(folder, _PREFERRED)
-    if weights is None:
-        where = f"model {name!r}"
+    choices = weights_choices(folder, _PREFERRED)
+    where = f"model {name!r}"
+    if not choices:
         raise refusal("missing-model-file.weights", where, folder)
-    return weights
+    if len(choices) > 1:
+        names = [file.name for file in choices]
+        raise refusal("missing-model-file.checkpoints", where, names, folder=folder)
+    return choices[0]
 
 
 def _hub_weights(name: str, repository: str, commit: str) -> Path:
