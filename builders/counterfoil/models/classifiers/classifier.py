@@ -84,6 +84,8 @@ class Classifier:
     """What the scores are."""
     read: str = ""
     """How a file or its scores were read, for people."""
+    unsteady: str = ""
+    """Why its answer to an image is not always the same, for people; empty if it is."""
 
     @property
     def largest_side(self) -> int | None:
