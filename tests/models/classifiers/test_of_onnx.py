@@ -102,6 +102,13 @@ def scores_of(name: str, images: list[Image.Image]) -> np.ndarray:
     return classifier.logits(torch.stack([prepare(image) for image in images]), "cpu").numpy()
 
 
+def test_what_its_configuration_does_not_say_of_images_is_told(tmp_path: Path) -> None:
+    assert load_classifier(save_graph(tmp_path)).read == ""
+    form = {"input_size": [3, SIDE, SIDE], "crop_pct": 1.0, "interpolation": "bilinear"}
+    read = load_classifier(save_graph(tmp_path, pretrained_cfg=form)).read
+    assert "default is taken: mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225]" in read
+
+
 @pytest.mark.parametrize("batch", ["n", 4])
 def test_scores_are_those_of_the_same_network(tmp_path: Path, batch: int | str) -> None:
     images = pictures(6)

@@ -159,3 +159,27 @@ def test_answers_are_kept_by_the_towers_and_the_tokenizer_too(folder: Path) -> N
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     keys.add(kept_by())
     assert len(keys) == 3
+
+
+def test_names_of_folders_are_asked_in_words() -> None:
+    def directions(*names: str) -> torch.Tensor:
+        classes = [
+            RecipeClass(f"{label}", name, label, label, ()) for label, name in enumerate(names)
+        ]
+        return of_open_clip.load("open_clip:lab:clip", "cpu", classes).directions
+
+    assert torch.equal(directions("red_bag", "t_shirt_"), directions("red bag", "t shirt"))
+
+
+@pytest.mark.parametrize(
+    ("names", "note"),
+    [
+        (("n01440764", "n01443537", "bag"), "2 of 3 classes have a number or an id as a name"),
+        (("01", "02"), "2 of 2 classes"),
+        (("bag", "n01 road", "7"), ""),
+    ],
+)
+def test_names_that_are_no_words_are_told(names: tuple[str, ...], note: str) -> None:
+    classes = [RecipeClass(f"{label}", name, label, label, ()) for label, name in enumerate(names)]
+    read = of_open_clip.load("open_clip:lab:clip", "cpu", classes).read
+    assert note in read and bool(note) == bool(read)

@@ -118,6 +118,17 @@ def test_answers_are_kept_by_the_arguments_that_weights_do_not_show(tmp_path: Pa
     assert len(kept_by) == 2
 
 
+def test_what_a_configuration_does_not_say_of_images_is_told(folder: Path, tmp_path: Path) -> None:
+    assert load_classifier(f"local-dir:{folder}").read == ""
+    folder = Path(shutil.copytree(folder, tmp_path / "model"))
+    document = json.loads((folder / "config.json").read_text())
+    del document["pretrained_cfg"]["mean"], document["pretrained_cfg"]["crop_pct"]
+    del document["pretrained_cfg"]["test_crop_pct"]
+    (folder / "config.json").write_text(json.dumps(document))
+    read = load_classifier(f"local-dir:{folder}").read
+    assert "default is taken: crop_pct 0.875, mean [0.485, 0.456, 0.406]" in read
+
+
 def test_a_description_needs_no_weights_to_be_read(folder: Path, tmp_path: Path) -> None:
     unreadable = Path(shutil.copytree(folder, tmp_path / "unreadable"))
     (unreadable / "model.safetensors").write_bytes(b"not weights")

@@ -25,6 +25,7 @@ from counterfoil.models.classifiers.of_timm import (
     checked_config,
     timm_stages,
     timm_transform,
+    unstated_note,
 )
 from counterfoil.models.classifiers.of_transformers import (
     CLASSIFIERS,
@@ -122,6 +123,8 @@ class Deployed:
     """What the transform is made from."""
     processor: Any = None
     """The image processor of transformers, if it prepares the images."""
+    read: str = ""
+    """What its configuration does not say, for people."""
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
@@ -174,7 +177,7 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
         processor=deployed.processor,
         batch=batch,
         score_scale=scale,
-        read=note,
+        read="; ".join(filter(None, (note, deployed.read))),
     )
 
 
@@ -267,6 +270,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
             input_size=(channels, height, width),
             prepare=partial(timm_transform, name, data_config),
             settings=data_config,
+            read=unstated_note(timm_config, data_config),
         )
     config = checked_transformers(name, folder, kind)
     processor = image_processor_of(name, config, as_configuration(name, config))

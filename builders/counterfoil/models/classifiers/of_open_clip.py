@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.errors import some_of
 from counterfoil.models.classifiers.classifier import (
     Classifier,
     ClassifierFacts,
@@ -29,6 +31,7 @@ from counterfoil.models.messages import refusal
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite
 from counterfoil.recipe.names import OPEN_CLIP, is_local
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 LAB_TEMPLATES = ("a photo of a {}",)
+# The name of a folder that is an id of WordNet or a number; a digit may be what an image shows.
+_WORDLESS = re.compile(r"n\d{8}|\d{2,}")
+_MOST_NAMED = 3
 # Maps open_clip's ways to fit an image's sides to timm's crop modes.
 _MODES = {"shortest": "center", "longest": "border", "squash": "squash"}
 
@@ -110,7 +116,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ZeroShotClas
     prepared = dict(clip.module.visual.preprocess_cfg)
     size = prepared["size"]
     height, width = (size, size) if isinstance(size, int) else size
-    names = [label.name for label in classes]
+    # Folders have `_` in place of spaces, which CLIP would read as a character.
+    names = [" ".join(label.name.replace("_", " ").split()) for label in classes]
     directions = []
     digest = hashlib.sha256()
     for class_name in names:
@@ -137,6 +144,20 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ZeroShotClas
         resize_mode=str(prepared["resize_mode"]),
         directions=torch.stack(directions, dim=1),
         scale=float(clip.module.logit_scale.exp()),
+        read=_wordless_note(names),
+    )
+
+
+def _wordless_note(names: Sequence[str]) -> str:
+    """Say which names mean nothing to CLIP: ids of WordNet, and numbers."""
+    wordless = [name for name in names if _WORDLESS.fullmatch(name)]
+    if not wordless:
+        return ""
+    count = format_count(len(names), "class", "classes")
+    return (
+        f"{len(wordless):,} of {count} have a number or an id as a name, which CLIP does not know"
+        f" ({some_of(wordless, _MOST_NAMED)}): its answers are worth little unless classes are named"
+        " in words"
     )
 
 

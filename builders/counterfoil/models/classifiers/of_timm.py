@@ -148,7 +148,11 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     facts = replace(files.facts, num_classes=outputs)
     channels, height, width = data_config["input_size"]
     input_key = json.dumps(data_config, sort_keys=True, default=str)
-    model_args = dict(files.config.model_args) if files.config else {}
+    notes = [prefix_note(prefix)]
+    model_args = {}
+    if files.config is not None:
+        model_args = dict(files.config.model_args)
+        notes.append(unstated_note(files.config, data_config))
     if model_args:
         # Weights do not show all of them, such as the number of heads or the activation.
         input_key += f" {json.dumps(model_args, sort_keys=True)}"
@@ -160,7 +164,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         interpolation=str(data_config["interpolation"]),
         data_config=data_config,
         model_args=model_args,
-        read=prefix_note(prefix),
+        read="; ".join(filter(None, notes)),
     )
 
 
@@ -337,6 +341,8 @@ _NOT_THE_MODELS = frozenset(
 Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 CropMode = Literal["center", "squash", "border"]
 INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
+# What timm writes into each configuration.
+_PREPARED = ("input_size", "crop_pct", "interpolation", "mean", "std")
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 _Size = Annotated[
     # Only the tuple is not strict, because JSON has lists. A literal 3 would accept 3.0.
@@ -476,6 +482,15 @@ def checked_config(
         model_args=dict(arguments),
         wrapped=wrapped,
     )
+
+
+def unstated_note(config: ClassifierConfig, data_config: Mapping[str, Any]) -> str:
+    """Say how images are prepared where a config.json does not say it, as where a person wrote it."""
+    stated = {key.removeprefix("test_") for key in config.pretrained_cfg}
+    taken = [f"{key} {data_config[key]}" for key in _PREPARED if key not in stated]
+    if not taken:
+        return ""
+    return f"config.json does not say how images are prepared, so timm's default is taken: {', '.join(taken)}"
 
 
 def _input_form(config: Mapping[str, Any]) -> dict[str, Any]:
