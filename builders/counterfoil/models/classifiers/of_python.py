@@ -24,7 +24,12 @@ import numpy as np
 
 from counterfoil.arrays import Floats
 from counterfoil.errors import CounterfoilError
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
+from counterfoil.models.classifiers.classifier import (
+    Classifier,
+    ClassifierFacts,
+    far_apart,
+    shortened,
+)
 from counterfoil.models.loading_errors import error_line
 from counterfoil.models.messages import failure, refusal
 from counterfoil.models.names import usable_name
@@ -138,10 +143,9 @@ class CallableClassifier(Classifier):
 # transform is random: one that only mirrors half of the images is seen in all but 1 of 128.
 _MOST_TRIED = 7
 # Shares of the spread of scores that differ by more than arithmetic explains. Activations that are
-# quantised by the largest one of a batch differ by one or two percent.
+# quantised by the largest one of a batch differ by some percent.
 _OF_CHANCE = 0.01
-_OF_NEIGHBOURS = 0.05
-_OF_ROUNDING = 1e-4
+_OF_NEIGHBOURS = 0.1
 
 
 def classifier_of(
@@ -226,7 +230,7 @@ def _unsteadiness(classifier: CallableClassifier, image: Any, another: Any) -> s
     prepare = classifier.transform()
     tensor = prepare(image)
     for _ in range(_MOST_TRIED):
-        if _apart(tensor, prepare(image), _OF_CHANCE):
+        if far_apart(tensor, prepare(image), _OF_CHANCE):
             return (
                 "sees another picture of an image each time, because its transform is random: its"
                 " numbers change from run to run. Pass the transform that it was validated with."
@@ -242,8 +246,8 @@ def _unsteadiness(classifier: CallableClassifier, image: Any, another: Any) -> s
         return _scores_of(classifier.name, classifier.model, batch, classifier.home)
 
     alone = scores_of(tensor)[0]
-    again = scores_of(tensor)[0]
-    if _apart(alone, again, _OF_CHANCE):
+    repeated = scores_of(tensor)[0]
+    if far_apart(alone, repeated, _OF_CHANCE):
         return (
             "scores the same image differently each time: its numbers change from run to run. A"
             " network in training mode does so. Call its eval() first."
@@ -253,24 +257,13 @@ def _unsteadiness(classifier: CallableClassifier, image: Any, another: Any) -> s
     except (CounterfoilError, RuntimeError):
         return ""  # images of two sizes, or a callable that takes one image at a time
     fits = len(beside) > 0 and beside.shape[1:] == alone.shape
-    if fits and _apart(alone, beside[0], _OF_NEIGHBOURS):
+    if fits and far_apart(alone, beside[0], _OF_NEIGHBOURS):
         return (
             "scores an image differently beside another image: its numbers depend on the batch size"
             " and on the order of the images. A network in training mode does so, and a softmax over"
             " the batch. Call eval() first, and compute each row of scores from one image."
         )
     return ""
-
-
-def _apart(first: torch.Tensor, second: torch.Tensor, share: float) -> bool:
-    """Return whether two tensors differ by more than a share of their spread, and by more than
-    rounding."""
-    if first.shape != second.shape:
-        return True
-    numbers = first.double()
-    spread = float(numbers.max() - numbers.min())
-    most = share * spread + _OF_ROUNDING * float(numbers.abs().max())
-    return bool((numbers - second.double()).abs().max() > most)
 
 
 def _described(
@@ -339,15 +332,15 @@ def _scores_of(
     where = f"model {name!r}"
     module = _as_module(model)
     # Other models get the same tensor, and the person's code may change what it gets in place.
-    own = batch.clone()
+    copied = batch.clone()
     try:
         if module is None:
-            output = model(own.numpy())
+            output = model(copied.numpy())
         else:
             # Inference mode is not used, because tensors that a module keeps must stay usable in
             # training.
             with torch.no_grad(), in_eval_mode(module):
-                output = module(own if device is None else own.to(device))
+                output = module(copied if device is None else copied.to(device))
     except torch.OutOfMemoryError:
         raise
     except (Exception, SystemExit) as error:  # the person's own code
