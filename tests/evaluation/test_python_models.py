@@ -19,6 +19,7 @@ from counterfoil.cli.main import app
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation.gate import FAILED, UNDECIDED, GateFailure, GateLine, GateResult, Judged
 from counterfoil.progress import Stage, listening
+from counterfoil.report.reference import answer_warnings
 from counterfoil.starting.init_recipe import init
 from results_examples import top1
 from support.boxes import coco_folder
@@ -58,6 +59,9 @@ def predict(batch):
 def wrong():
     return ColourModule((1, 2, 0)), as_tensor
 
+def by_chance(batch):
+    return colour_function(batch) + np.random.normal(size=(len(batch), 3))
+
 def fails():
     raise ValueError("no weights")
 
@@ -86,6 +90,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def scored(name: str, **options: Any) -> Any:
     return measured("images", f"python:models.of_colours:{name}", **options)
+
+
+def test_a_model_that_answers_by_chance_has_a_warning(folder: Path) -> None:
+    (warning,) = answer_warnings(scored("by_chance").results)
+    assert "by_chance scores the same image differently" in warning and "eval()" in warning
+    assert not answer_warnings(scored("predict").results)
 
 
 class TestImported:

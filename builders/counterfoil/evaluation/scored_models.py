@@ -562,6 +562,7 @@ def classifier_facts(classifier: Classifier, **measured: Any) -> ModelFacts:
         interpolation=classifier.interpolation,
         param_count=classifier.param_count,
         sha256=classifier.sha256 or "",
+        unsteady=classifier.unsteady,
         **measured,
     )
 

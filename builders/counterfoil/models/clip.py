@@ -54,6 +54,8 @@ class ClipModel:
     preprocess: Any
     tokenizer: Any
     device: str
+    config: Mapping[str, Any]
+    """The configuration of its towers, which the weights' names and shapes do not show."""
 
     def embed_images(self, images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
         """Return the embeddings [n, width] of n images.
@@ -150,6 +152,8 @@ def load_clip(
             # Without a pin, take the current commit of the branch: the loaded files are then the
             # checked files.
             resolved, tokens_of, chosen = _at_commit(name, weights, revision)
+        if _asks_quick_gelu(name, weights):
+            chosen["force_quick_gelu"] = True
         if resolved.startswith(LOCAL) and not name.startswith(LAB):
             files = weights_in(Path(resolved.removeprefix(LOCAL)))
             for file in files:
@@ -161,7 +165,8 @@ def load_clip(
         module, _, preprocess = open_clip.create_model_and_transforms(
             resolved, precision="fp32", **chosen
         )
-        text = (open_clip.get_model_config(resolved) or {}).get("text_cfg", {})
+        config = open_clip.get_model_config(resolved) or {}
+        text = config.get("text_cfg", {})
         # Without this option, a tokenizer of transformers could run its author's code.
         no_code: dict[str, Any] = (
             {"trust_remote_code": False} if text.get("hf_tokenizer_name") else {}
@@ -169,7 +174,7 @@ def load_clip(
         tokenizer = open_clip.get_tokenizer(tokens_of, **no_code)
         module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
         refuse_infinite(name, module)
-    return ClipModel(name, module, preprocess, tokenizer, device)
+    return ClipModel(name, module, preprocess, tokenizer, device, config)
 
 
 @contextlib.contextmanager
@@ -183,6 +188,17 @@ def _loading(name: str) -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
+
+
+def _asks_quick_gelu(name: str, weights: str | None) -> bool:
+    """Return whether a weights tag was trained with OpenAI's approximation of GELU.
+
+    The architectures of the same name without `-quickgelu` have the exact GELU, with which these
+    weights answer worse. open_clip only warns.
+    """
+    from open_clip.pretrained import get_pretrained_cfg
+
+    return bool(get_pretrained_cfg(name, weights or "").get("quick_gelu"))
 
 
 def _at_commit(

@@ -81,6 +81,8 @@ missing-model-file: A file of a model that is not in its folder or repository.
     > Name another folder.
   weights: {found} has a config.json but no weights (model.safetensors)
     > Save the weights into the same folder.
+  checkpoints: {folder} has several weights files, and none of the usual name: {found:some}
+    > Keep only the one that you mean, with the config.json, in a folder.
   hub-weights: has a config.json but none of {expected}
     > Name another model, or download its weights into a folder.
   safetensors: has no {found}

@@ -35,19 +35,21 @@ _INSIDE = ("state_dict_ema", "model_ema", "state_dict", "model")
 _WRAPPERS = ("_orig_mod.", "module.", "_orig_mod.", "timm_model.")
 
 
-def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
-    """Return the weights file of a folder, or None if the folder has no weights file.
+def weights_choices(folder: Path, preferred: Sequence[str]) -> list[Path]:
+    """Return the files that may be the weights of a folder: one, several checkpoints, or none.
 
     Safetensors files come before pickles, and files with `preferred` names come before others of
     the same format.
     """
     for suffixes in ((SAFE,), _PICKLED):
         named = [folder / name for name in preferred if name.endswith(suffixes)]
-        others = [file for suffix in suffixes for file in sorted(folder.glob(f"*{suffix}"))]
-        for file in [*named, *others]:
-            if file.is_file():
-                return file
-    return None
+        choices = [file for file in named if file.is_file()][:1]
+        for suffix in suffixes:
+            of_suffix = [file for file in sorted(folder.glob(f"*{suffix}")) if file.is_file()]
+            choices = choices or of_suffix
+        if choices:
+            return choices
+    return []
 
 
 def shard_problems(index: Mapping[str, Any]) -> Iterator[str]:

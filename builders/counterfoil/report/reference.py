@@ -257,12 +257,15 @@ def _near_chance(
 
 
 def answer_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
-    """Return a warning for each model near chance whose outputs fit the classes far better in
-    another order, or that is right less often than by guessing."""
+    """Return a warning for each model whose answer to an image is not always the same, and for each
+    near chance whose outputs fit the classes far better in another order, or that is right less
+    often than by guessing."""
     warnings = []
     for model in results.models:
         name = model.called(short)
         accuracy = _accuracy_below_chance(results, model)
+        if model.unsteady:
+            warnings.append(f"{name} {model.unsteady}")
         if model.likely_order:
             warnings.append(f"The outputs of {name} look {model.likely_order}")
         elif accuracy is not None:

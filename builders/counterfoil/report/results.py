@@ -170,6 +170,8 @@ class ModelFacts(Strict):
     """Another order that they seem to have."""
     read: str = ""
     """How a file of answers was read, and what scores are, unless they are logits of a network."""
+    unsteady: str = ""
+    """Why its answer to an image is not always the same: by chance, or by the images beside it."""
 
     def called(self, short: bool) -> str:
         """Return its short name, or its name."""

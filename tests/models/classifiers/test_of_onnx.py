@@ -102,6 +102,39 @@ def scores_of(name: str, images: list[Image.Image]) -> np.ndarray:
     return classifier.logits(torch.stack([prepare(image) for image in images]), "cpu").numpy()
 
 
+def test_what_its_configuration_does_not_say_of_images_is_told(tmp_path: Path) -> None:
+    assert load_classifier(save_graph(tmp_path)).read == ""
+    form = {"input_size": [3, SIDE, SIDE], "crop_pct": 1.0, "interpolation": "bilinear"}
+    read = load_classifier(save_graph(tmp_path, pretrained_cfg=form)).read
+    assert "default is taken: mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225]" in read
+
+
+def centred_over_the_batch(model: onnx.ModelProto) -> None:
+    """Subtract the mean over the images, as a batch normalisation in training mode does."""
+    graph = model.graph
+    mean = helper.make_node("ReduceMean", ["flat"], ["mean"], axes=[0], keepdims=1)
+    difference = helper.make_node("Sub", ["flat", "mean"], ["centred"])
+    graph.node[2].input[0] = "centred"
+    graph.node.insert(2, difference)
+    graph.node.insert(2, mean)
+
+
+@pytest.mark.parametrize(
+    ("change", "batch", "steady"),
+    [
+        (centred_over_the_batch, "n", False),
+        (centred_over_the_batch, 4, False),
+        (None, "n", True),
+        (None, 1, True),
+    ],
+)
+def test_a_graph_in_training_mode_is_named(
+    tmp_path: Path, change: Any, batch: int | str, steady: bool
+) -> None:
+    classifier = load_classifier(save_graph(tmp_path, batch, change=change))
+    assert ("training mode" in classifier.unsteady) != steady
+
+
 @pytest.mark.parametrize("batch", ["n", 4])
 def test_scores_are_those_of_the_same_network(tmp_path: Path, batch: int | str) -> None:
     images = pictures(6)

@@ -3,17 +3,24 @@ here by hand."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import open_clip
 import pytest
 import torch
-from open_clip import OPENAI_IMAGENET_TEMPLATES
+from open_clip import OPENAI_IMAGENET_TEMPLATES, factory, pretrained
 from PIL import Image
 
 from counterfoil.errors import UserError
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import render
 from counterfoil.models.classifiers import describe_classifier, load_classifier, of_open_clip
-from counterfoil.models.clip import load_clip
+from counterfoil.models.clip import CONFIG, load_clip
+from counterfoil.models.names import local_folder
 from counterfoil.models.preparation import read_preparation
 from counterfoil.recipe.prompts import RecipeClass
 from lab_training.corpora import unbiased_scene
@@ -101,3 +108,78 @@ def test_an_image_without_end_is_refused() -> None:
     transform = load_classifier("open_clip:lab:clip", classes=LAB).transform()
     with pytest.raises(UserError, match="would be resized"):
         transform(Image.new("RGB", (500_000, 1)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lab = local_folder("lab:clip")
+    assert lab is not None
+    return Path(shutil.copytree(lab, tmp_path / "clip"))
+
+
+def configure(folder: Path, **towers: Any) -> dict[str, Any]:
+    """Change the towers' configuration of a folder, and return it."""
+    document = json.loads((folder / CONFIG).read_text())
+    document["model_cfg"] |= towers
+    (folder / CONFIG).write_text(json.dumps(document))
+    return document["model_cfg"]
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_weights_tag_has_the_activation_that_it_was_trained_with(
+    quick: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    towers = json.loads((folder / CONFIG).read_text())["model_cfg"]
+    towers["text_cfg"]["hf_tokenizer_name"] = str(folder)
+    tag = pretrained._pcfg(url="https://example.org/weights", quick_gelu=quick)
+    weights = str(folder / "open_clip_model.safetensors")
+    monkeypatch.setitem(factory._MODEL_CONFIGS, "exact", towers)
+    monkeypatch.setitem(pretrained._PRETRAINED, "exact", {"ours": tag})
+    monkeypatch.setattr(factory, "download_pretrained", lambda *_, **__: weights)
+    clip = load_clip("exact", "ours")
+    given = clip.embed_texts(["a photo of a bag"])
+    module = open_clip.create_model("exact", pretrained=weights, force_quick_gelu=quick).eval()
+    with torch.inference_mode():
+        tokens = clip.tokenizer(["a photo of a bag"])
+        expected = module.encode_text(tokens, normalize=True).numpy()
+    np.testing.assert_allclose(given, expected, atol=1e-6)
+
+
+def test_answers_are_kept_by_the_towers_and_the_tokenizer_too(folder: Path) -> None:
+    def kept_by() -> tuple[str | None, str]:
+        classifier = load_classifier(f"open_clip:local-dir:{folder}", classes=LAB)
+        return classifier.sha256, classifier.input_key
+
+    keys = {kept_by()}
+    configure(folder, quick_gelu=True)
+    keys.add(kept_by())
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    words = tokenizer["model"]["vocab"]
+    words["a</w>"], words["photo</w>"] = words["photo</w>"], words["a</w>"]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    keys.add(kept_by())
+    assert len(keys) == 3
+
+
+def test_names_of_folders_are_asked_in_words() -> None:
+    def directions(*names: str) -> torch.Tensor:
+        classes = [
+            RecipeClass(f"{label}", name, label, label, ()) for label, name in enumerate(names)
+        ]
+        return of_open_clip.load("open_clip:lab:clip", "cpu", classes).directions
+
+    assert torch.equal(directions("red_bag", "t_shirt_"), directions("red bag", "t shirt"))
+
+
+@pytest.mark.parametrize(
+    ("names", "note"),
+    [
+        (("n01440764", "n01443537", "bag"), "2 of 3 classes have a number or an id as a name"),
+        (("01", "02"), "2 of 2 classes"),
+        (("bag", "n01 road", "7"), ""),
+    ],
+)
+def test_names_that_are_no_words_are_told(names: tuple[str, ...], note: str) -> None:
+    classes = [RecipeClass(f"{label}", name, label, label, ()) for label, name in enumerate(names)]
+    read = of_open_clip.load("open_clip:lab:clip", "cpu", classes).read
+    assert note in read and bool(note) == bool(read)

@@ -77,6 +77,78 @@ def scores_of(given: Any, transform: Any = None) -> torch.Tensor:
     return classifier.logits(classifier.transform()(IMAGE)[None], "cpu")
 
 
+class ShiftsItsInput(torch.nn.Module):
+    """A module that normalises its batch in place."""
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return batch.sub_(0.5).div_(0.25).mean(dim=(2, 3))
+
+
+def shifts_its_input(batch: Any) -> Any:
+    batch -= 0.5
+    batch /= 0.25
+    return batch.mean(axis=(2, 3))
+
+
+@pytest.mark.parametrize("given", [ShiftsItsInput(), shifts_its_input])
+def test_a_model_that_changes_its_input_leaves_that_of_others(given: Any) -> None:
+    _, classifier = classifier_of("mine", given, ToTensor(), IMAGE)
+    batch = ToTensor()(IMAGE)[None]
+    before = batch.clone()
+    scores = classifier.logits(batch, "cpu")
+    assert torch.equal(batch, before)
+    torch.testing.assert_close(scores, ((before - 0.5) / 0.25).mean(dim=(2, 3)))
+
+
+class NeverOff(torch.nn.Module):
+    """A module whose dropout is also in eval mode, as `F.dropout` is by default."""
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(batch.flatten(1)[:, :30] + 1, 0.2)
+
+
+def in_training_mode(*layers: torch.nn.Module) -> Callable[[Any], Any]:
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), *layers).train()
+    return lambda batch: network(torch.from_numpy(batch)).mean(dim=(2, 3)).detach()
+
+
+def quantised(batch: Any) -> Any:
+    """Round by the largest number of the batch, as dynamically quantised layers do."""
+    step = np.abs(batch).max() / 127
+    return np.round(batch / step).mean(axis=(2, 3)) * step
+
+
+OTHER = Image.fromarray(np.random.default_rng(1).integers(60, 200, (40, 50, 3), dtype=np.uint8))
+FLIPPED = transforms.Compose([transforms.RandomHorizontalFlip(), ToTensor()])
+STEADY = np.random.default_rng(2).normal(size=(3, 5))
+
+
+@pytest.mark.parametrize(
+    ("given", "transform", "why"),
+    [
+        (NeverOff(), ToTensor(), "differently each time"),
+        (in_training_mode(torch.nn.Dropout(0.3)), None, "differently each time"),
+        (in_training_mode(torch.nn.BatchNorm2d(8)), None, "beside another image"),
+        (lambda batch: np.exp(batch.mean(axis=(2, 3))) / len(batch), None, "beside another image"),
+        (Scoring(lambda means: means), FLIPPED, "its transform is random"),
+        (Scoring(lambda means: means), transforms.ToTensor(), ""),
+        (lambda batch: batch.mean(axis=(2, 3)) @ STEADY, None, ""),
+        (lambda batch: np.float16(batch.mean(axis=(2, 3)) @ STEADY), None, ""),
+        (lambda batch: np.zeros((len(batch), 4)), None, ""),
+        (quantised, None, ""),
+        (lambda batch: batch.reshape(1, 3, 2000)[:, :, 0], None, ""),
+    ],
+)
+def test_answers_that_are_not_always_the_same_are_named(
+    given: Any, transform: Any, why: str
+) -> None:
+    _, classifier = classifier_of("mine", given, transform, IMAGE, more=[OTHER] * 9)
+    assert why in classifier.unsteady and bool(classifier.unsteady) == bool(why)
+    _, alone = classifier_of("mine", given, transform, IMAGE)
+    assert "beside" not in alone.unsteady
+
+
 class TestScores:
     @pytest.mark.parametrize("sparse", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
     def test_sparse_scores_are_scores(self, sparse: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -106,6 +106,29 @@ def test_the_hash_follows_the_weights_and_not_the_place(folder: Path, tmp_path: 
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+def test_answers_are_kept_by_the_arguments_that_weights_do_not_show(tmp_path: Path) -> None:
+    module = timm.create_model("test_vit", num_classes=3)
+    kept_by = set()
+    for heads in (1, 2):
+        folder = tmp_path / str(heads)
+        names = {"model_args": {"num_heads": heads}, "num_classes": 3}
+        save_for_hf(module, str(folder), model_config=names, safe_serialization=True)
+        classifier = load_classifier(f"local-dir:{folder}")
+        kept_by.add((classifier.sha256, classifier.input_key))
+    assert len(kept_by) == 2
+
+
+def test_what_a_configuration_does_not_say_of_images_is_told(folder: Path, tmp_path: Path) -> None:
+    assert load_classifier(f"local-dir:{folder}").read == ""
+    folder = Path(shutil.copytree(folder, tmp_path / "model"))
+    document = json.loads((folder / "config.json").read_text())
+    del document["pretrained_cfg"]["mean"], document["pretrained_cfg"]["crop_pct"]
+    del document["pretrained_cfg"]["test_crop_pct"]
+    (folder / "config.json").write_text(json.dumps(document))
+    read = load_classifier(f"local-dir:{folder}").read
+    assert "default is taken: crop_pct 0.875, mean [0.485, 0.456, 0.406]" in read
+
+
 def test_a_description_needs_no_weights_to_be_read(folder: Path, tmp_path: Path) -> None:
     unreadable = Path(shutil.copytree(folder, tmp_path / "unreadable"))
     (unreadable / "model.safetensors").write_bytes(b"not weights")
@@ -685,6 +708,20 @@ def test_safetensors_come_first(configured: Path, beside: Path, tmp_path: Path) 
     shutil.copy(configured / "model.safetensors", beside / "weights-of-mine.safetensors")
     assert same(configured, f"local-dir:{beside}")
     assert not proof.exists()
+
+
+@pytest.mark.parametrize(
+    "names", [["checkpoint-10.pth.tar", "last.pth.tar"], ["one.safetensors", "two.safetensors"]]
+)
+def test_of_several_checkpoints_none_is_guessed(
+    configured: Path, beside: Path, names: list[str]
+) -> None:
+    for name in names:
+        shutil.copy(configured / "model.safetensors", beside / name)
+    with refuses("missing-model-file", f"model 'local-dir:{beside}'", *names):
+        describe_classifier(f"local-dir:{beside}")
+    shutil.copy(configured / "model.safetensors", beside / "model.safetensors")
+    assert same(configured, f"local-dir:{beside}")
 
 
 @pytest.mark.parametrize(

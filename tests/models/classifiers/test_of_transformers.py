@@ -14,7 +14,13 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import AutoImageProcessor, AutoModelForImageClassification
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessor,
+)
 
 import warm
 from colour_kinds import save_colour_transformer
@@ -78,6 +84,26 @@ def test_scores_equal_those_of_transformers_own_loading(folder: Path) -> None:
     )
     assert (classifier.input_size, classifier.interpolation) == ((3, 32, 32), "bilinear")
     assert classifier.param_count == sum(p.numel() for p in model.parameters())
+
+
+def test_two_outputs_without_names_are_a_classifier(tmp_path: Path) -> None:
+    config = ViTConfig(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+        image_size=32, patch_size=16,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    module: Any = ViTForImageClassification(config).eval()
+    module.save_pretrained(tmp_path)
+    ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
+    assert "id2label" not in json.loads((tmp_path / "config.json").read_text())
+    classifier = load_classifier(f"transformers:{tmp_path}")
+    assert classifier.label_names == ("LABEL_0", "LABEL_1")
+    batch = classifier.transform()(picture(0))[None]
+    with torch.inference_mode():
+        torch.testing.assert_close(classifier.logits(batch, "cpu"), module(batch).logits)
+    edited(tmp_path, architectures=["ViTModel"])
+    with pytest.raises(UserError, match="no classification head"):
+        describe_classifier(f"transformers:{tmp_path}")
 
 
 def test_equal_input_keys_mean_equal_tensors(folder: Path, mine: Path) -> None:

@@ -20,6 +20,8 @@ from counterfoil.recipe.prompts import RecipeClass
 if TYPE_CHECKING:
     import torch
 
+# Scores that differ by less, as a share of the largest, may differ by rounding.
+_OF_ROUNDING = 1e-4
 # Batches: rows of labelled images (b,), and the scores of these rows (b, num_classes).
 Recorded = Iterator[tuple[Ints, Floats]]
 
@@ -84,6 +86,8 @@ class Classifier:
     """What the scores are."""
     read: str = ""
     """How a file or its scores were read, for people."""
+    unsteady: str = ""
+    """Why its answer to an image is not always the same, for people; empty if it is."""
 
     @property
     def largest_side(self) -> int | None:
@@ -138,6 +142,17 @@ def with_score_scale(classifier: Classifier, scale: AnyScale | None) -> Classifi
     if others:
         read += f"; {others}"
     return replace(classifier, score_scale=scale, read=read)
+
+
+def far_apart(first: torch.Tensor, second: torch.Tensor, share: float) -> bool:
+    """Return whether two tensors differ by more than a share of their spread, and by more than
+    rounding."""
+    if first.shape != second.shape:
+        return True
+    numbers = first.double()
+    spread = float(numbers.max() - numbers.min())
+    most = share * spread + _OF_ROUNDING * float(numbers.abs().max())
+    return bool((numbers - second.double()).abs().max() > most)
 
 
 def apart_from_scores(read: str) -> str:

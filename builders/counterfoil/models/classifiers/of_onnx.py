@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy as np
 
 from counterfoil.arrays import Floats, Floats32
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, far_apart
 from counterfoil.models.classifiers.of_timm import (
     TimmDocument,
     as_document,
     checked_config,
     timm_stages,
     timm_transform,
+    unstated_note,
 )
 from counterfoil.models.classifiers.of_transformers import (
     CLASSIFIERS,
@@ -58,6 +59,14 @@ if TYPE_CHECKING:
 
 # Noise whose answers show whether outputs between 0 and 1 are always that.
 _STRENGTHS = (-1, 3, -3, 10, -10, 30)
+# A share of the spread of scores. Activations that are quantised by the largest one of a batch
+# differ by less.
+_OF_NEIGHBOURS = 0.1
+_IN_TRAINING = (
+    "scores an image differently beside another image: its numbers depend on the batch size and on the"
+    " order of the images. A graph that was exported in training mode does so. Call eval() and export it"
+    " again."
+)
 # The key of a config.json that names the output with the scores.
 OUTPUT = "output"
 
@@ -122,6 +131,8 @@ class Deployed:
     """What the transform is made from."""
     processor: Any = None
     """The image processor of transformers, if it prepares the images."""
+    read: str = ""
+    """What its configuration does not say, for people."""
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
@@ -159,6 +170,9 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
             yield answers[output].astype(np.float64)
 
     scale, note = network_scale(scores_of_noise())
+    unsteady = ""
+    if _depends_on_neighbours(session, probe, batch, output):
+        unsteady = _IN_TRAINING
     input_key = deployed.input_key
     if OUTPUT in deployed.document:
         input_key += f" {output}"
@@ -174,8 +188,28 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
         processor=deployed.processor,
         batch=batch,
         score_scale=scale,
-        read=note,
+        read="; ".join(filter(None, (note, deployed.read))),
+        unsteady=unsteady,
     )
+
+
+def _depends_on_neighbours(session: Any, noise: Floats32, batch: int | None, output: str) -> bool:
+    """Return whether the scores of an image change with the others of its batch.
+
+    noise: images for the graph (n, channels, height, width), which get a colour each.
+    """
+    import torch
+
+    colours = np.random.default_rng(1).normal(0, 2, size=(*noise.shape[:2], 1, 1))
+    images = noise + colours.astype(np.float32)
+    others = images.copy()
+    # They have the same numbers in another order, so that quantisation by the largest stays.
+    others[1:] = images[1:, ::-1]
+    scores = []
+    for given in (images, others):
+        answers = _run(session, given, batch, [output])
+        scores.append(torch.from_numpy(answers[output][0]))
+    return far_apart(*scores, _OF_NEIGHBOURS)
 
 
 def _output_of(
@@ -267,6 +301,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
             input_size=(channels, height, width),
             prepare=partial(timm_transform, name, data_config),
             settings=data_config,
+            read=unstated_note(timm_config, data_config),
         )
     config = checked_transformers(name, folder, kind)
     processor = image_processor_of(name, config, as_configuration(name, config))

@@ -9,12 +9,15 @@ image, times the model's scale.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.errors import some_of
 from counterfoil.models.classifiers.classifier import (
     Classifier,
     ClassifierFacts,
@@ -28,6 +31,7 @@ from counterfoil.models.messages import refusal
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite
 from counterfoil.recipe.names import OPEN_CLIP, is_local
+from counterfoil.report.words import format_count
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 LAB_TEMPLATES = ("a photo of a {}",)
+# The name of a folder that is an id of WordNet or a number; a digit may be what an image shows.
+_WORDLESS = re.compile(r"n\d{8}|\d{2,}")
+_MOST_NAMED = 3
 # Maps open_clip's ways to fit an image's sides to timm's crop modes.
 _MODES = {"shortest": "center", "longest": "border", "squash": "squash"}
 
@@ -109,18 +116,24 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ZeroShotClas
     prepared = dict(clip.module.visual.preprocess_cfg)
     size = prepared["size"]
     height, width = (size, size) if isinstance(size, int) else size
-    names = [label.name for label in classes]
+    # Folders have `_` in place of spaces, which CLIP would read as a character.
+    names = [" ".join(label.name.replace("_", " ").split()) for label in classes]
     directions = []
+    digest = hashlib.sha256()
     for class_name in names:
         captions = [template.replace("{}", class_name) for template in templates]
-        tokens = clip.tokenizer(captions).to(clip.device)
+        tokens = clip.tokenizer(captions)
+        digest.update(tokens.numpy().tobytes())
+        tokens = tokens.to(clip.device)
         with torch.inference_mode():
             vectors = clip.module.encode_text(tokens, normalize=True)
             mean = vectors.float().mean(dim=0)
             direction = torch.nn.functional.normalize(mean, dim=0)
             directions.append(direction.cpu())
     content = json.dumps([facts.architecture, names, templates])
-    preparation = json.dumps(prepared, sort_keys=True, default=str)
+    # Weights show neither the activation of their towers nor how captions become tokens.
+    decides = [prepared, clip.config, digest.hexdigest()]
+    preparation = json.dumps(decides, sort_keys=True, default=str)
     return ZeroShotClassifier(
         **module_fields(facts, clip.module, content, device),
         input_key=f"open_clip {version('open_clip_torch')} {preparation}",
@@ -131,6 +144,20 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> ZeroShotClas
         resize_mode=str(prepared["resize_mode"]),
         directions=torch.stack(directions, dim=1),
         scale=float(clip.module.logit_scale.exp()),
+        read=_wordless_note(names),
+    )
+
+
+def _wordless_note(names: Sequence[str]) -> str:
+    """Say which names mean nothing to CLIP: ids of WordNet, and numbers."""
+    wordless = [name for name in names if _WORDLESS.fullmatch(name)]
+    if not wordless:
+        return ""
+    count = format_count(len(names), "class", "classes")
+    return (
+        f"{len(wordless):,} of {count} have a number or an id as a name, which CLIP does not know"
+        f" ({some_of(wordless, _MOST_NAMED)}): its answers are worth little unless classes are named"
+        " in words"
     )
 
 

@@ -24,7 +24,12 @@ import numpy as np
 
 from counterfoil.arrays import Floats
 from counterfoil.errors import CounterfoilError
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
+from counterfoil.models.classifiers.classifier import (
+    Classifier,
+    ClassifierFacts,
+    far_apart,
+    shortened,
+)
 from counterfoil.models.loading_errors import error_line
 from counterfoil.models.messages import failure, refusal
 from counterfoil.models.names import usable_name
@@ -134,8 +139,13 @@ class CallableClassifier(Classifier):
         return self.placed(self.home) if self.home is not None else self
 
 
-# Images that show whether outputs between 0 and 1 are always that.
+# Images that show whether outputs between 0 and 1 are always that, and calls that show whether a
+# transform is random: one that only mirrors half of the images is seen in all but 1 of 128.
 _MOST_TRIED = 7
+# Shares of the spread of scores that differ by more than arithmetic explains. Activations that are
+# quantised by the largest one of a batch differ by some percent.
+_OF_CHANCE = 0.01
+_OF_NEIGHBOURS = 0.1
 
 
 def classifier_of(
@@ -185,10 +195,11 @@ def classifier_of(
 
     def scores_of_images() -> Iterator[Floats]:
         yield scores.double().numpy()
-        for another in islice(more, _MOST_TRIED):
+        for another in islice(further, _MOST_TRIED):
             prepared = first.transform()(another)
             yield _scores_of(name, model, prepared[None], first.home).double().numpy()
 
+    further = iter(more)
     scale, note = network_scale(scores_of_images())
     classifier = replace(
         first,
@@ -197,6 +208,7 @@ def classifier_of(
         shape=tuple(tensor.shape),
         score_scale=scale,
         read=note,
+        unsteady=_unsteadiness(first, image, next(further, None)),
     )
     facts = ClassifierFacts(
         name,
@@ -206,6 +218,52 @@ def classifier_of(
         names,
     )
     return facts, classifier
+
+
+def _unsteadiness(classifier: CallableClassifier, image: Any, another: Any) -> str:
+    """Return why an image has not always the same answer, empty if it has. another: a second image,
+    or None.
+
+    The usual causes are the transform of training, and a network in training mode inside a
+    function, whose answer depends on chance and on the other images of a batch.
+    """
+    prepare = classifier.transform()
+    tensor = prepare(image)
+    for _ in range(_MOST_TRIED):
+        if far_apart(tensor, prepare(image), _OF_CHANCE):
+            return (
+                "sees another picture of an image each time, because its transform is random: its"
+                " numbers change from run to run. Pass the transform that it was validated with."
+            )
+
+    if classifier.kept:
+        return ""  # kept answers are taken without another call
+
+    def scores_of(*tensors: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        batch = torch.stack(tensors)
+        return _scores_of(classifier.name, classifier.model, batch, classifier.home)
+
+    alone = scores_of(tensor)[0]
+    repeated = scores_of(tensor)[0]
+    if far_apart(alone, repeated, _OF_CHANCE):
+        return (
+            "scores the same image differently each time: its numbers change from run to run. A"
+            " network in training mode does so. Call its eval() first."
+        )
+    try:
+        beside = scores_of(tensor, prepare(another)) if another is not None else alone[None]
+    except (CounterfoilError, RuntimeError):
+        return ""  # images of two sizes, or a callable that takes one image at a time
+    fits = len(beside) > 0 and beside.shape[1:] == alone.shape
+    if fits and far_apart(alone, beside[0], _OF_NEIGHBOURS):
+        return (
+            "scores an image differently beside another image: its numbers depend on the batch size"
+            " and on the order of the images. A network in training mode does so, and a softmax over"
+            " the batch. Call eval() first, and compute each row of scores from one image."
+        )
+    return ""
 
 
 def _described(
@@ -273,14 +331,16 @@ def _scores_of(
 
     where = f"model {name!r}"
     module = _as_module(model)
+    # Other models get the same tensor, and the person's code may change what it gets in place.
+    copied = batch.clone()
     try:
         if module is None:
-            output = model(batch.numpy())
+            output = model(copied.numpy())
         else:
             # Inference mode is not used, because tensors that a module keeps must stay usable in
             # training.
             with torch.no_grad(), in_eval_mode(module):
-                output = module(batch if device is None else batch.to(device))
+                output = module(copied if device is None else copied.to(device))
     except torch.OutOfMemoryError:
         raise
     except (Exception, SystemExit) as error:  # the person's own code

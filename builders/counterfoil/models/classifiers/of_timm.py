@@ -49,13 +49,13 @@ from counterfoil.models.messages import refusal
 from counterfoil.models.names import LAB, local_folder, resolve_name
 from counterfoil.models.weights_files import (
     SAFE,
-    choose_weights,
     prefix_note,
     read_pickled,
     read_safetensors,
     refuse_damaged,
     refuse_infinite,
     unwrapped,
+    weights_choices,
     weights_misfit,
     without_prefix,
 )
@@ -147,15 +147,24 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         raise refusal("unfit-model.headless", where)
     facts = replace(files.facts, num_classes=outputs)
     channels, height, width = data_config["input_size"]
+    input_key = json.dumps(data_config, sort_keys=True, default=str)
+    notes = [prefix_note(prefix)]
+    model_args = {}
+    if files.config is not None:
+        model_args = dict(files.config.model_args)
+        notes.append(unstated_note(files.config, data_config))
+    if model_args:
+        # Weights do not show all of them, such as the number of heads or the activation.
+        input_key += f" {json.dumps(model_args, sort_keys=True)}"
     return TimmClassifier(
         **module_fields(facts, module, facts.architecture, device),
-        input_key=json.dumps(data_config, sort_keys=True, default=str),
+        input_key=input_key,
         input_size=(channels, height, width),
         crop_pct=float(data_config["crop_pct"]),
         interpolation=str(data_config["interpolation"]),
         data_config=data_config,
-        model_args=dict(files.config.model_args) if files.config else {},
-        read=prefix_note(prefix),
+        model_args=model_args,
+        read="; ".join(filter(None, notes)),
     )
 
 
@@ -290,11 +299,14 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
 
 
 def _local_weights(name: str, folder: Path) -> Path:
-    weights = choose_weights(folder, _PREFERRED)
-    if weights is None:
-        where = f"model {name!r}"
+    choices = weights_choices(folder, _PREFERRED)
+    where = f"model {name!r}"
+    if not choices:
         raise refusal("missing-model-file.weights", where, folder)
-    return weights
+    if len(choices) > 1:
+        names = [file.name for file in choices]
+        raise refusal("missing-model-file.checkpoints", where, names, folder=folder)
+    return choices[0]
 
 
 def _hub_weights(name: str, repository: str, commit: str) -> Path:
@@ -329,6 +341,8 @@ _NOT_THE_MODELS = frozenset(
 Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 CropMode = Literal["center", "squash", "border"]
 INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
+# What timm writes into each configuration.
+_PREPARED = ("input_size", "crop_pct", "interpolation", "mean", "std")
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 _Size = Annotated[
     # Only the tuple is not strict, because JSON has lists. A literal 3 would accept 3.0.
@@ -468,6 +482,15 @@ def checked_config(
         model_args=dict(arguments),
         wrapped=wrapped,
     )
+
+
+def unstated_note(config: ClassifierConfig, data_config: Mapping[str, Any]) -> str:
+    """Say how images are prepared where a config.json does not say it, as where a person wrote it."""
+    stated = {key.removeprefix("test_") for key in config.pretrained_cfg}
+    taken = [f"{key} {data_config[key]}" for key in _PREPARED if key not in stated]
+    if not taken:
+        return ""
+    return f"config.json does not say how images are prepared, so timm's default is taken: {', '.join(taken)}"
 
 
 def _input_form(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,14 +98,19 @@ class TransformersDocument(Foreign):
     num_labels: Annotated[
         int | None, Field(ge=1, le=MOST_CLASSES), expected_words("a number of outputs")
     ] = None
+    architectures: Any = None
     num_channels: Annotated[Literal[3], expected_words("3: a dataset's images are RGB")] = 3
 
     def labels(self) -> tuple[str, ...] | str:
         """Return the names of the outputs in order, or a text that says why there are none."""
         if self.id2label is None:
-            if self.num_labels is None:
+            # transformers does not write its default, which is two outputs without names. A model
+            # without a head has it too, and the name of its class says so.
+            by_default = "id2label" not in self.model_fields_set
+            headed = by_default and "For" in str(self.architectures)
+            if self.num_labels is None and not headed:
                 return "it has no classification head (id2label is null)"
-            return tuple(f"LABEL_{output}" for output in range(self.num_labels))
+            return tuple(f"LABEL_{output}" for output in range(self.num_labels or 2))
         count = len(self.id2label)
         if self.num_labels not in (None, count):
             return f"num_labels is {self.num_labels}, and id2label has {count} names"
