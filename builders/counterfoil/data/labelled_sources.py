@@ -63,6 +63,8 @@ class NamedDataset:
     """The column of objects."""
     mask_column: str | None = None
     """The column of masks."""
+    numbering_splits: tuple[str, ...] = ()
+    """The splits by which labels of text are numbered: those that a recipe names."""
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:
@@ -245,7 +247,7 @@ def _part(
 ) -> _Part:
     if origin.conditions is not None:
         raise refusal("unclear-label.several", f"source.conditions: {rows.place}")
-    labels = labels_of(rows, origin.label_column)
+    labels = labels_of(rows, origin.label_column, numbered=numbers)
     named = [label for label in labels.known if isinstance(label, str)]
     if numbers and classes is not None and named:
         refuse_disagreements(classes, named, rows.place)

@@ -66,9 +66,12 @@ class Labels:
         return NO_LABEL if value is None else str(value)
 
 
-def labels_of(rows: Rows, column: str) -> Labels:
+def labels_of(rows: Rows, column: str, *, numbered: bool = False) -> Labels:
     """Return a column's labels. Raise UserError for a column of lists, or of neither text nor
-    integers."""
+    integers.
+
+    numbered: whether the labels are wanted by source label. Text that has none comes last.
+    """
     values = rows.column(column)
     names = rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
@@ -78,20 +81,24 @@ def labels_of(rows: Rows, column: str) -> Labels:
         name_of = dict(enumerate(names))
         return Labels([name_of.get(value) for value in values], names)
     labels: list[Any] = list(values)
+    known: tuple[str, ...] = ()
     if any(isinstance(value, str) for value in values):
         for row, value in enumerate(values):
             if not isinstance(value, str):
                 labels[row] = None
+        # A split that lacks a class numbers the others differently.
+        known = rows.numbering() if numbered else ()
     else:
         labels = list(rows.numbers(column))
-    return Labels(labels, tuple(sorted({*labels} - {None})))
+    others = {*labels}.difference(known, {None})
+    return Labels(labels, (*known, *sorted(others)))
 
 
 def label_numbers(rows: Rows, column: str) -> Ints:
-    """Return labels as numbers, int64 [n]. A text's number is its position in `known`. A missing
-    label is -1."""
+    """Return labels as numbers, int64 [n]. A text's number is its source label. A missing label is
+    -1."""
     if any(isinstance(value, str) for value in rows.column(column)):
-        return labels_of(rows, column).places(None, "")
+        return labels_of(rows, column, numbered=True).places(None, "")
     numbers = []
     for number in rows.numbers(column):
         numbers.append(-1 if number is None else number)

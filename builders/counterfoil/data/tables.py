@@ -94,6 +94,8 @@ class Rows:
     """Encoded images of any column, as they are stored."""
     paths: Callable[[], tuple[str, ...] | None] = lambda: None
     """Each row's path in a folder of image files."""
+    numbering: Callable[[], tuple[str, ...]] = tuple
+    """The labels of text by source label, as the splits number them that a recipe names."""
     rendered: Callable[[int], Image.Image] | None = None
     """A function that gives a row's pixels, for a dataset that is rendered on access."""
     notes: tuple[str, ...] = ()
