@@ -21,7 +21,7 @@ from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
 from counterfoil.data.messages import refusal
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pins import InputDataset, SourcePin
-from counterfoil.data.tables import Rows
+from counterfoil.data.tables import EVERYTHING, Rows
 from counterfoil.documents import sha256_json
 from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass
@@ -31,8 +31,6 @@ from counterfoil.regular_files import named_path
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
-# The name of the one group that holds all images of a dataset without groups.
-EVERYTHING = "all"
 _NO_CLASS = "not told"
 
 
