@@ -35,7 +35,7 @@ from counterfoil.data.messages import message, refusal
 from counterfoil.data.metadata_tables import TABLES, Metadata, read_metadata
 from counterfoil.data.pins import InputDataset, binary_columns
 from counterfoil.errors import Problems, UserError, first_of, quoted, some_of
-from counterfoil.recipe.names import did_you_mean, plain_name
+from counterfoil.recipe.names import did_you_mean, names_alike, plain_name
 from counterfoil.regular_files import is_utf8
 from counterfoil.report.words import format_count, format_list
 from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
@@ -134,8 +134,31 @@ class ImageFolder:
         first, within, _ = below.partition("/")
         return first if within else None
 
+    @cached_property
+    def _unsorted(self) -> frozenset[str]:
+        """The splits whose images are all in one folder that is no class of the other splits, such
+        as val/images/ beside train/mug/ and train/star/."""
+        folders = {}
+        classes = set[str | None]()
+        for split, paths in self.splits.items():
+            if self.decided(split):
+                continue
+            names = {self.class_of(split, path) for path in paths}
+            if len(names) == 1:
+                folders[split] = names
+            else:
+                classes |= names
+        classes.discard(None)
+        unsorted = set()
+        for split, names in folders.items():
+            if classes and classes.isdisjoint(names):
+                unsorted.add(split)
+        return frozenset(unsorted)
+
     def loose(self, split: str) -> list[str]:
         """Return the images of a split that are in no class folder."""
+        if split in self._unsorted:
+            return [*self.splits[split]]
         return [path for path in self.splits[split] if self.class_of(split, path) is None]
 
     def decided(self, split: str) -> bool:
@@ -205,14 +228,8 @@ class ImageFolder:
     def refuse_alike(self) -> None:
         """Raise UserError with the names of class folders that no recipe and no model can
         distinguish."""
-        groups = defaultdict[str, list[str]](list)
-        for name in self.classes:
-            plain = plain_name(unicodedata.normalize("NFKC", name))
-            groups[plain].append(name)
         problems = Problems(message)
-        for names in groups.values():
-            if len(names) < 2:
-                continue
+        for names in names_alike(self.classes):
             shown = [f"'{shown_name(name)}'" for name in names]
             distinct = {unicodedata.normalize("NFKC", name) for name in names}
             if len(distinct) < len(names):

@@ -7,8 +7,8 @@ Unlisted labels are refused. A condition is unknown where a cell is blank or hol
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,12 @@ from counterfoil.data.truth import RowTruth
 from counterfoil.data.written_objects import Size
 from counterfoil.errors import ProblemLine, Problems, UserError
 from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.names import plain_name, shown_labels
+from counterfoil.recipe.names import names_alike, plain_name, shown_labels
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.recipe.tasks.labels import CONDITIONS
 from counterfoil.recipe.tasks.labels import UNKNOWN as UNKNOWN_CONDITIONS
+from counterfoil.regular_files import on_a_line
+from counterfoil.report.words import format_count, format_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,38 @@ def labels_of(rows: Rows, column: str, *, numbered: bool = False) -> Labels:
     else:
         labels = list(rows.numbers(column))
     others = {*labels}.difference(known, {None})
-    return Labels(labels, (*known, *sorted(others)))
+    known += tuple(sorted(others))
+    return Labels(labels, known)
+
+
+def refuse_alike(labels: Sequence[str], where: str, column: str) -> None:
+    """Raise UserError for labels of text that differ in capitals, spaces, `_` or `-` alone, as a
+    class does that several people wrote. Letters, such as a and A, may be classes of their own."""
+    problems = Problems(message)
+    for names in names_alike(labels):
+        longest = max(map(len, names))
+        if longest > 1:
+            shown = [f"'{on_a_line(name)[:80]}'" for name in names]
+            alike = format_list(shown)
+            problems.add("unclear-label.texts", where, alike, column=column)
+    problems.refuse()
+
+
+# What programs write for a missing value, as text.
+_MISSING = frozenset(("NA", "N/A", "#N/A", "<NA>", "nan", "NaN", "NAN", "null", "NULL"))
+
+
+def doubtful_labels(labels: Labels) -> Iterator[str]:
+    """Yield a sentence on each label that may mean that a row has none."""
+    counts = Counter(labels.values)
+    for label in labels.known:
+        is_minus_one = label == -1 and 0 in labels.known
+        if is_minus_one or label in _MISSING:
+            images = format_count(counts[label], "image has", "images have")
+            yield (
+                f"{images} the label {label}, which counts as a class. If it means that there is"
+                " none, leave the cell empty"
+            )
 
 
 def label_numbers(rows: Rows, column: str) -> Ints:

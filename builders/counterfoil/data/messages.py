@@ -159,6 +159,9 @@ unclear-label: A label that may mean several classes, or a class that several la
   folders: the class folders {found} have one name
     > Rename them, or join them in one folder. Capitals, spaces at the ends, _ and -, and two ways
       to encode an accent tell no class from another.
+  texts: the labels {found} of the column {column!r} have one name
+    > Write each class in one way. Capitals, spaces at the ends, _ and -, and two ways to encode an
+      accent tell no class from another.
   name: label {found!r} is the name of several classes: {expected}
     > Use the class ids for these labels.
   several: its rows have several labels, but one label per row is needed here

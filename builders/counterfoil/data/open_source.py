@@ -168,7 +168,10 @@ class OpenSource:
         """Return the labels of text by source label. Raise UserError if the splits that number them
         differ in what a number means."""
         splits = self.source.numbering_splits
-        return self._longest(self._texts(splits), alike=False) if splits else ()
+        if not splits:
+            return ()
+        read = self._texts(splits)
+        return self._longest(read, alike=False)
 
     def _texts(self, splits: Sequence[str]) -> list[tuple[str, tuple[str, ...], bool]]:
         """Return the labels of text of each split, sorted, and whether all its labels are text."""
@@ -178,7 +181,8 @@ class OpenSource:
         for split, rows in self.rows_by_split(splits).items():
             known = labels_of(rows, self.source.label_column).known
             texts = tuple(label for label in known if isinstance(label, str))
-            read.append((split, texts, len(texts) == len(known)))
+            whole = len(texts) == len(known)
+            read.append((split, texts, whole))
         return read
 
     def _longest(
@@ -192,7 +196,9 @@ class OpenSource:
         first, names, _ = read[0]
         for other, other_names, _ in read[1:]:
             for label, (name, other_name) in enumerate(zip_longest(names, other_names)):
-                if name == other_name or not (alike or (name and other_name)):
+                if name == other_name:
+                    continue
+                if not alike and None in (name, other_name):
                     continue
                 shown = f"'{name}'" if name else "none"
                 other_shown = f"'{other_name}'" if other_name else "none"
@@ -200,7 +206,8 @@ class OpenSource:
                 where = f"source: '{self.source.dataset}'"
                 column = self.source.label_column
                 raise refusal("unclear-label.splits", where, meanings, label=label, column=column)
-        return max((texts for _, texts, _ in read), key=len)
+        lists = [texts for _, texts, _ in read]
+        return max(lists, key=len)
 
 
 @dataclass(frozen=True, slots=True)

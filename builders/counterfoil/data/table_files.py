@@ -101,10 +101,12 @@ def _refuse_several_words(where: str, splits: Mapping[str, Sequence[str]]) -> No
     first: dict[str, tuple[str, set[str]]] = {}
     for name, owners in splits.items():
         split = owners[0]
+        of_split = SPLIT_WORDS.get(split, ())
         words = {word.lower() for word in WORD.findall(name)}
-        words.intersection_update(SPLIT_WORDS.get(split, ()))
+        words.intersection_update(of_split)
         other, other_words = first.setdefault(split, (name, words))
-        if words.isdisjoint(other_words) and words | other_words:
+        has_words = words or other_words
+        if has_words and words.isdisjoint(other_words):
             both = f"{other} and {name}"
             raise refusal("unclear-split.several", where, both, split=split)
 

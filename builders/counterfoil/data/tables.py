@@ -491,8 +491,9 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         if isinstance(loaded, datasets.DatasetDict):
             return loaded[split]
         # The split that a table was taken from, if its description says it: `test`, `test[:80%]`.
-        saved = str(loaded.split or "").partition("[")[0]
-        if split not in (saved, EVERYTHING) and _SPLIT.fullmatch(saved):
+        saved, _, _ = str(loaded.split or "").partition("[")
+        is_known = _SPLIT.fullmatch(saved) is not None
+        if is_known and split not in (saved, EVERYTHING):
             where = f"source: '{source.dataset}'"
             raise refusal("unknown-split.saved", where, split, saved)
         return loaded
@@ -640,7 +641,8 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
 def _described_names(builder: Any) -> dict[str, tuple[str, ...]]:
     """Return the names of labels that a reader knows before it reads a row: those of README.md."""
     names = {}
-    for column, feature in (builder.info.features or {}).items():
+    features = builder.info.features or {}
+    for column, feature in features.items():
         of_column = getattr(feature, "names", None)
         if isinstance(of_column, list):
             names[column] = tuple(map(str, of_column))

@@ -19,7 +19,14 @@ from typing import Any
 from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.image_folders import ImageFolder
 from counterfoil.data.labelled_sources import NamedDataset
-from counterfoil.data.labels import ABSENT, PRESENT, UNKNOWN, condition_number, labels_of
+from counterfoil.data.labels import (
+    ABSENT,
+    PRESENT,
+    UNKNOWN,
+    condition_number,
+    labels_of,
+    refuse_alike,
+)
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread, look_at_pictures
 from counterfoil.data.pins import SourcePin
@@ -471,7 +478,9 @@ def _classes(
             f"Name a column of class names with --label-column. The columns are {_shown(outline)}."
             f" {several}".rstrip(),
         )
-    names = names or opened.names(splits)
+    if not names:
+        names = opened.names(splits)
+        refuse_alike(names, f"source: '{origin.dataset}'", column)
     if not outline.read:
         return names, _found(names, range(len(names)), {}), []
     number = {name: label for label, name in enumerate(names)}
