@@ -81,11 +81,19 @@ class SplitTable:
     """The number of lines that repeat another one."""
     alike: bool = False
     """Whether the rows are all lines of one table, in its order."""
+    elsewhere: int = 0
+    """The number of images whose label is a class, and another one than their folder."""
 
     def notes(self, *, left_out: bool) -> Iterator[str]:
         """Yield sentences on images without a line and on repeated lines. left_out: also on what
         makes no row."""
         images = len(self.lines) + self.unlisted
+        if self.elsewhere:
+            lie = "lies" if self.elsewhere == 1 else "lie"
+            yield (
+                f"{self.elsewhere:,} of {format_count(images, 'image')} {lie} in the folder of another"
+                f" class than {self.metadata.shown} says, which decides"
+            )
         if self.repeated and left_out:
             lines = format_count(self.repeated, "line")
             yield f"{lines} of {self.metadata.shown} repeat an image, and each image counts once"
@@ -641,13 +649,19 @@ def _with_tables(
         lacking = [path for path in images if path not in listed]
         flat = plain.is_flat(split)
         by_folders = not deciding and not flat
-        if lacking and label_column in deciding and not plain.loose(split):
-            # Whether every image with a line has its folder's name as label.
+        elsewhere = 0
+        if label_column in deciding and not plain.loose(split):
             labels = _cells(metadata.values.column(label_column), lines).to_pylist()
-            by_folders = True
+            pairs = []
             for line, label in zip(lines, labels, strict=True):
                 cls = plain.class_of(split, metadata.paths[line]) or ""
-                by_folders &= plain_name(str(label)) == plain_name(cls)
+                pairs.append((plain_name(str(label)), plain_name(cls)))
+            other = [label for label, cls in pairs if label != cls]
+            # Whether every image with a line has its folder's name as label.
+            by_folders = bool(lacking) and not other
+            names_of_labels = {label for label, _ in pairs}
+            if names_of_labels == {cls for _, cls in pairs}:
+                elsewhere = len(other)
         if flat and not deciding:
             lines = every  # captions, of which an image may have several
         names = sorted({metadata.names[metadata.tables[line]] for line in lines})
@@ -685,6 +699,7 @@ def _with_tables(
             unlisted=unlisted,
             repeated=len(every) - len(lines),
             alike=beside and not lacking and len(lines) == len(every),
+            elsewhere=elsewhere,
         )
     return replace(plain, splits=splits, tables=tables)
 

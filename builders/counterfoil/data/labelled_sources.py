@@ -21,6 +21,7 @@ from counterfoil.data.labels import (
     ConditionLabels,
     conditions_of,
     doubtful_labels,
+    joined_splits,
     labels_of,
     refuse_alike,
 )
@@ -256,10 +257,10 @@ def _part(
     named = [label for label in labels.known if isinstance(label, str)]
     if numbers and classes is not None and named:
         refuse_disagreements(classes, named, rows.place)
-    notes: tuple[str, ...] = ()
+    notes = tuple(joined_splits(rows))
     if classes is None and rows.class_names(origin.label_column) is None:
         refuse_alike(named, f"source.label_column: {rows.place}", origin.label_column)
-        notes = tuple(doubtful_labels(labels))
+        notes += tuple(doubtful_labels(labels))
     positions = labels.places(classes, rows.place, numbers=numbers)
     names = None if classes is not None else tuple(map(str, labels.known))
     unit_column = origin.unit_column if units else None

@@ -7,6 +7,7 @@ Unlisted labels are refused. A condition is unknown where a cell is blank or hol
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Ints
+from counterfoil.data.folder_splits import SPLIT_OF
 from counterfoil.data.labelled_images import NO_LABEL
 from counterfoil.data.messages import message, refusal
 from counterfoil.data.pins import InputDataset
@@ -124,6 +126,26 @@ def doubtful_labels(labels: Labels) -> Iterator[str]:
             yield (
                 f"{images} the label {label}, which counts as a class. If it means that there is"
                 " none, leave the cell empty"
+            )
+
+
+_SPLIT_COLUMNS = frozenset(("split", "set", "subset", "partition"))
+
+
+def joined_splits(rows: Rows) -> Iterator[str]:
+    """Yield a sentence on each column by which the rows belong to several splits."""
+    for column in rows.columns:
+        if column.lower() not in _SPLIT_COLUMNS:
+            continue
+        counts = Counter[str]()
+        with contextlib.suppress(UserError):  # a column of pictures
+            counts.update(map(str, rows.column(column)))
+        splits = {SPLIT_OF.get(value.lower()) for value in counts}
+        if len(splits) > 1 and None not in splits:
+            shown = [f"{value} ({count:,})" for value, count in counts.items()]
+            yield (
+                f"the column {column} says {format_list(shown)}, and all these images are read as"
+                " one split. Put the images of each split into a folder or file of its own"
             )
 
 

@@ -261,6 +261,8 @@ unreadable-data: A file or a folder of a dataset that cannot be read: it is dama
   read: cannot be read: {found}
   listed: {found}
     > Restore it.
+  archive: class folders in archives are not read ({found:some})
+    > Unpack each archive into the folder of the dataset, and remove it.
   pinned: {found}
     > The lock pins the files in the folder: replace links with the files themselves.
   file: {found}

@@ -688,7 +688,15 @@ def _prepared(source: InputDataset, builder: Any, split: str | None) -> Any:
         fetched = manager.download(builder.config.data_files or {})
         files = [Path(name) for names in fetched.values() for name in names]
         refuse_vast(files, where, _ENDINGS.get(type(builder).__name__), builder.config)
-        return split_generators(manager, **options)
+        generators = split_generators(manager, **options)
+        for part in generators:
+            given = part.gen_kwargs
+            # `datasets` takes the folder that an archive lies in for the class of its images.
+            if given.get("add_labels"):
+                archives = [Path(name).name for name, unpacked, _ in given["files"] if unpacked]
+                if archives:
+                    raise refusal("unreadable-data.archive", where, archives)
+        return generators
 
     def checked_metadata(file: str, metadata_ext: str) -> Iterator[Any]:
         refuse_vast([Path(file)], where, metadata_ext)

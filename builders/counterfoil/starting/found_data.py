@@ -24,6 +24,7 @@ from counterfoil.data.labels import (
     PRESENT,
     UNKNOWN,
     condition_number,
+    joined_splits,
     labels_of,
     refuse_alike,
 )
@@ -485,7 +486,9 @@ def _classes(
         return names, _found(names, range(len(names)), {}), []
     number = {name: label for label, name in enumerate(names)}
     counts: dict[str, Counter[int | None]] = {}
+    joined = list[str]()
     for split, rows in opened.rows_by_split(splits).items():
+        joined += joined_splits(rows)
         values = labels_of(rows, column).values
         counts[split] = Counter()
         for value in values:
@@ -493,7 +496,7 @@ def _classes(
             counts[split][label] += 1
     every = sum(counts.values(), Counter())
     present = [label for label in range(len(names)) if every[label]]
-    left_out = []
+    left_out = joined
     if every[None]:
         left_out.append(
             f"left out, because they have no label: {format_count(every[None], 'image')}"
