@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -441,6 +442,58 @@ def test_what_a_table_leaves_out_or_repeats_is_told_once(
     assert (len(images), images.scored_sentence, images.notes) == (labels, scored, ())
     read = open_source(NamedDataset(str(folder))).folder
     assert read is not None and note in read.notes()
+
+
+@pytest.mark.parametrize(
+    ("labels", "note"),
+    [
+        (("mug", "mug", "star", "star"), None),
+        (("mug", "star", "star", "star"), "1 of 4 images lies in the folder of another class"),
+        (("star", "star", "mug", "mug"), "4 of 4 images lie in the folder of another class"),
+        (("x", "y", "x", "y"), None),
+        (("mug", "mug", "bowl", "star"), None),
+    ],
+)
+def test_a_table_that_contradicts_class_folders_is_told(
+    labels: tuple[str, ...], note: str | None, tmp_path: Path
+) -> None:
+    """Check that the note appears where labels and folders have the same names alone."""
+    lines = [f"{name},{label}" for name, label in zip(CLASSES, labels, strict=True)]
+    folder = write(tmp_path / "photos", CLASSES, {"metadata.csv": csv(*lines)})
+    assert classes_by_path(folder) == dict(zip(CLASSES, labels, strict=True))
+    notes = labelled_source(folder).notes
+    beginnings = [text.partition(" than ")[0] for text in notes]
+    assert beginnings == list(filter(None, [note]))
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "sizes"),
+    [
+        ("split", ("train", "train", "val", "test"), "train (2), val (1) and test (1)"),
+        ("Set", ("Training", "Testing", "Testing", "Testing"), "Training (1) and Testing (3)"),
+        ("split", ("test", "test", "test", "test"), None),
+        ("split", ("a", "b", "test", "train"), None),
+        ("camera", ("train", "test", "test", "test"), None),
+    ],
+)
+def test_a_column_of_splits_is_told_where_all_rows_are_one_split(
+    header: str, values: tuple[str, ...], sizes: str | None, tmp_path: Path
+) -> None:
+    lines = [f"{name},mug,{value}" for name, value in zip(CLASSES, values, strict=True)]
+    table = csv(*lines, header=f"file_name,label,{header}")
+    notes = labelled_source(write(tmp_path / "photos", CLASSES, {"metadata.csv": table})).notes
+    expected = f"the column {header} says {sizes}, and all these images are read as one split"
+    beginnings = [text.partition(". ")[0] for text in notes]
+    assert beginnings == ([] if sizes is None else [expected])
+
+
+def test_class_folders_in_an_archive_are_refused(tmp_path: Path) -> None:
+    """`datasets` would look for their names in the folder that the archive lies in."""
+    with zipfile.ZipFile(write(tmp_path / "photos", [], {"note.txt": ""}) / "all.zip", "w") as file:
+        for name in CLASSES:
+            file.writestr(name, PIXELS)
+    with refuses("unreadable-data", "source", "all.zip"):
+        labelled_source(tmp_path / "photos")
 
 
 def test_captions_of_several_lines_and_columns_of_conditions_are_all_rows(tmp_path: Path) -> None:

@@ -270,6 +270,8 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
             ["3 folders", "mug/test/"],
         ),
         (numbered("seg_train/seg_train/mug", "seg_pred"), "unclear-split", ["'seg_train'"]),
+        (numbered("mug", "star", "test"), "unclear-split", ["test/", "4 images lie"]),
+        (numbered("mug", "star", "Val"), "unclear-split", ["Val/", "4 images lie"]),
         (
             numbered("STRASSE", "Straße", "strasse", "mug"),
             "unclear-label",
@@ -327,6 +329,38 @@ def test_a_split_without_class_folders_is_left_out_by_init_and_refused_where_it_
     assert (
         len(open_source(NamedDataset(str(folder))).rows("test", labelled=False).paths() or ()) == 2
     )
+
+
+@pytest.mark.parametrize(
+    ("tops", "split"),
+    [
+        (("mug", "star", "train"), "train"),
+        (("invalid", "valid", "unread"), "train"),
+        (("control", "test"), "train"),
+    ],
+)
+def test_a_word_of_splits_may_be_a_class(tops: tuple[str, ...], split: str, tmp_path: Path) -> None:
+    folder = draw(tmp_path / "photos", *numbered(*tops))
+    assert read(folder).classes == tuple(sorted(tops)) and [*read(folder).splits] == [split]
+
+
+@pytest.mark.parametrize("below", ["images", "images/more", "val", "unknown"])
+def test_one_folder_that_is_no_class_of_the_other_splits_is_none(
+    below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiny ImageNet has train/CLASS/images/ and val/images/, whose labels are in a text file."""
+    monkeypatch.chdir(tmp_path)
+    tops = ("train/mug/images", "train/star/images", f"val/{below}", "test/mug", "test/star")
+    names = numbered(*tops)
+    folder = draw(tmp_path / "tiny", *names)
+    assert read(folder).classes == ("mug", "star")
+    for split in ("train", "test"):
+        assert classes_by_path(folder, split) == walked(folder, split)
+    with refuses("missing-label", folder / "val"):
+        labelled_source(NamedDataset(str(folder), "validation"))
+    result = init(folder, device="cpu")
+    assert result.recipe.source.validation_split == "test"
+    assert any("split validation has no class folders" in note for note in result.notes)
 
 
 # What decides splits, classes and kinds of files for `datasets`, in names that people give.

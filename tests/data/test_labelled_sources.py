@@ -172,6 +172,49 @@ def test_labels_of_no_class_are_shown_beside_the_classes(tmp_path: Path) -> None
     assert labelled_source(parquet(tmp_path / "ids", label=["n03"]), twins).labels.tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("labels", "alike"),
+    [
+        (["Mug", "mug", "star"], True),
+        (["sea star", "sea_star"], True),
+        (["mug ", "mug"], True),
+        (["cafe\u0301", "caf\u00e9"], True),
+        (["a", "A", "b"], False),
+        (["mug", "mugs"], False),
+    ],
+)
+def test_texts_that_several_people_wrote_for_one_class_are_refused(
+    labels: list[str], alike: bool, tmp_path: Path
+) -> None:
+    """Each would be a class, of which answers by the other name are wrong. Folders of such names
+    are refused too; letters may be classes."""
+    folder = parquet(tmp_path / "rows", label=labels)
+    if alike:
+        with refuses("unclear-label", "source.label_column", "'label'"):
+            labelled_source(folder)
+    else:
+        assert labelled_source(folder).class_names == tuple(sorted(labels))
+
+
+@pytest.mark.parametrize(
+    ("labels", "note"),
+    [
+        (["mug", "NA", "star", "NA"], "2 images have the label NA"),
+        (["mug", "nan", "star"], "1 image has the label nan"),
+        ([0, 1, -1, -1, 0], "2 images have the label -1"),
+        ([-1, 1, -1], None),
+        (["none", "mug"], None),
+        ([0, 1, None], None),
+    ],
+)
+def test_labels_that_may_mean_none_are_told_with_their_count(
+    labels: list[Any], note: str | None, tmp_path: Path
+) -> None:
+    notes = labelled_source(parquet(tmp_path / "rows", label=labels)).notes
+    beginnings = [text.partition(",")[0] for text in notes]
+    assert beginnings == list(filter(None, [note]))
+
+
 def test_what_nothing_pins_is_known_by_its_labels_and_images(tmp_path: Path) -> None:
     contents = []
     for labels in ([8, 5], [8, 5], [5, 8], [8, 5, 5]):

@@ -823,3 +823,64 @@ def test_parquet_files_that_number_their_classes_differently_are_refused(tmp_pat
     assert opened(tmp_path / "alike", same, same).labels.tolist() == [0, 1, 0, 1]
     with refuses("unclear-label", "source", "'label'", "00000-of-00002", "00001-of-00002"):
         opened(tmp_path / "mixed", same, other)
+
+
+def test_a_card_that_numbers_classes_otherwise_than_its_files_is_refused(tmp_path: Path) -> None:
+    """`datasets` reads the numbers of the files by the names of the card, which a second push
+    leaves as they were (datasets #8608)."""
+    same, other = ORDERS
+    table = image_table([encoded(7)] * 2, names=same, label=[0, 1])
+    folder = parquet_folder(tmp_path / "pushed", **{"train-00000-of-00001": table})
+
+    def describe(names: list[str]) -> Source:
+        feature = {"name": "label", "dtype": {"class_label": {"names": names}}}
+        features = [{"name": "image", "dtype": "image"}, feature]
+        card = json.dumps({"dataset_info": {"features": features}})
+        (folder / "README.md").write_text(f"---\n{card}\n---\n")
+        return source_of(folder)
+
+    assert open_source(describe(same)).split("train").labels.tolist() == [0, 1]
+    with refuses("unclear-label", "source", "README.md", "'label'", "train-00000-of-00001"):
+        open_source(describe(other)).split("train")
+
+
+@pytest.mark.parametrize(
+    ("names", "joined"),
+    [
+        (("test", "eval"), False),
+        (("validation", "dev"), False),
+        (("test_easy", "test_hard"), True),
+        (("data/test-00000-of-00002", "data/test-00001-of-00002"), True),
+        (("test/a", "test/b"), True),
+        (("a", "b"), True),
+    ],
+)
+def test_files_of_one_split_by_two_words_are_refused(
+    names: tuple[str, str], joined: bool, tmp_path: Path
+) -> None:
+    """`datasets` joins them, so a number would be over more images than the split has."""
+    table = image_table([encoded(7)] * 2, names=["ant", "bee"], label=[0, 1])
+    for name in names:
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        table.to_parquet(str(tmp_path / "data" / f"{name}.parquet"))
+    opened = open_source(source_of(tmp_path / "data"))
+    if joined:
+        (split,) = opened.splits
+        assert opened.rows(split).count == 4
+    else:
+        with refuses("unclear-split", "source", *names):
+            print(opened.splits)
+
+
+def test_a_table_that_was_saved_as_one_split_is_no_other(tmp_path: Path) -> None:
+    table = image_table([encoded(7)] * 2, names=["ant", "bee"], label=[0, 1])
+    parquet_folder(tmp_path / "data", train=table, test=table)
+    cache = str(tmp_path / "cache")
+    whole = datasets.load_dataset(str(tmp_path / "data"), cache_dir=cache)
+    whole["test"].save_to_disk(str(tmp_path / "saved"))
+    saved = tmp_path / "saved"
+    assert len(labelled_source(saved)) == len(labelled_source(f"{saved}:test")) == 2
+    with refuses("unknown-split", "source", "'train'", "saved as test"):
+        labelled_source(f"{saved}:train")
+    table.save_to_disk(str(tmp_path / "nameless"))
+    assert len(labelled_source(f"{tmp_path / 'nameless'}:train")) == 2

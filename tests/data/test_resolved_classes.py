@@ -4,6 +4,7 @@ against them."""
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import counterfoil
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import names_at_hand, open_source
+from counterfoil.data.pool import pool_of, rows_of_classes
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.planted import named_world
@@ -128,6 +130,49 @@ def test_labels_of_text_that_one_split_lacks_mean_no_one_class(tmp_path: Path) -
     )
     with refuses("unclear-label", "source.classes", "'ladder' in train and 'mug' in validation"):
         resolve_classes(recipe_of(folder))
+
+
+@pytest.mark.parametrize("listed", [("cat", "dog"), ("ant", "cat", "dog"), ("dog",)])
+def test_a_split_that_lacks_a_class_of_text_keeps_the_numbers_of_the_others(
+    listed: tuple[str, ...], tmp_path: Path
+) -> None:
+    """`ant` has no row in test, and `bee` none in any other split, so the texts of test alone have
+    other positions."""
+    test = ["dog", "cat", "bee", "dog", "eel"]
+    whole = ["ant", "cat", "dog", "eel"]
+    folder = parquet(tmp_path / "things", train=whole, validation=whole, test=test)
+    document = {
+        "recipe": 1,
+        "name": "things",
+        "license": "other",
+        "source": {"dataset": str(folder), "classes": listed},
+        "generator": {"kind": "corrupt", "split": "test"},
+        "prompts": {"shifts": {"darker": {"corruption": "darker"}}},
+        "samples": {"candidates": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(document))
+    recipe = resolve_classes(tmp_path / "recipe.yaml")
+    pool = open_source(pool_of(recipe)).rows("test")
+    of_class = rows_of_classes(recipe, pool)
+    images = labelled_split(recipe.source, "test", recipe.classes)
+    source_split = open_source(recipe.source).split("test")
+    for cls in recipe.classes:
+        right = [row for row, text in enumerate(test) if text == cls.name]
+        assert of_class(cls).nonzero()[0].tolist() == right
+        assert source_split.rows_of(cls.source_label).tolist() == right
+        keys = [f"test_{row:08d}" for row in right]
+        assert [images.keys[row] for row in (images.labels == cls.label).nonzero()[0]] == keys
+
+
+def test_written_numbers_are_refused_where_two_splits_number_a_text_differently(
+    tmp_path: Path,
+) -> None:
+    folder = parquet(tmp_path / "things", train=["ant", "cat", "dog"], validation=["cat", "dog"])
+    recipe = recipe_of(
+        folder, "[{name: one cat, source_label: 1}, {name: one dog, source_label: 2}]"
+    )
+    with refuses("unclear-label", "source", "'ant' in train and 'cat' in validation"):
+        labelled_split(recipe.source, "validation", recipe.classes)
 
 
 def test_the_lab_s_datasets_have_names() -> None:

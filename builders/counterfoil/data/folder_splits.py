@@ -29,6 +29,8 @@ SPLIT_WORDS = {
 SPLIT_OF = {word: split for split, words in SPLIT_WORDS.items() for word in words}
 WORD = re.compile(rf"(?:^|[-._ 0-9/])({'|'.join(SPLIT_OF)})(?=[-._ 0-9/]|$)", re.IGNORECASE)
 DEFAULT_SPLIT = "train"
+# Words that also name things. Beside several class folders, others are splits without classes.
+_CLASS_WORDS = frozenset(("train", "training", "valid"))
 _MOST_SHOWN = 5
 
 
@@ -96,9 +98,11 @@ def splits_of(
             decided=decided,
         )
     outside = [top for top in by_top if top not in split_of]
-    # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders
-    # either, and none of them is named as another split.
-    perhaps_class = len(split_of) == 1 and len(tops) > 1 and flat.issuperset(tops)
+    # "train" may be a class of vehicles, and "test" one of two groups. It is a class if the folders
+    # beside it have no subfolders either, and none of them is named as another split.
+    words = {top.lower() for top in split_of}
+    is_plausible = len(tops) == 2 or words <= _CLASS_WORDS
+    perhaps_class = len(split_of) == 1 and is_plausible and flat.issuperset(tops)
     if split_of and outside and not perhaps_class:
         named = ", ".join(f"{root}{top}/" for top in split_of)
         shown = []

@@ -35,7 +35,7 @@ from counterfoil.data.messages import message, refusal
 from counterfoil.data.metadata_tables import TABLES, Metadata, read_metadata
 from counterfoil.data.pins import InputDataset, binary_columns
 from counterfoil.errors import Problems, UserError, first_of, quoted, some_of
-from counterfoil.recipe.names import did_you_mean, plain_name
+from counterfoil.recipe.names import did_you_mean, names_alike, plain_name
 from counterfoil.regular_files import is_utf8
 from counterfoil.report.words import format_count, format_list
 from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
@@ -81,11 +81,19 @@ class SplitTable:
     """The number of lines that repeat another one."""
     alike: bool = False
     """Whether the rows are all lines of one table, in its order."""
+    elsewhere: int = 0
+    """The number of images whose label is a class, and another one than their folder."""
 
     def notes(self, *, left_out: bool) -> Iterator[str]:
         """Yield sentences on images without a line and on repeated lines. left_out: also on what
         makes no row."""
         images = len(self.lines) + self.unlisted
+        if self.elsewhere:
+            lie = "lies" if self.elsewhere == 1 else "lie"
+            yield (
+                f"{self.elsewhere:,} of {format_count(images, 'image')} {lie} in the folder of another"
+                f" class than {self.metadata.shown} says, which decides"
+            )
         if self.repeated and left_out:
             lines = format_count(self.repeated, "line")
             yield f"{lines} of {self.metadata.shown} repeat an image, and each image counts once"
@@ -134,8 +142,31 @@ class ImageFolder:
         first, within, _ = below.partition("/")
         return first if within else None
 
+    @cached_property
+    def _unsorted(self) -> frozenset[str]:
+        """The splits whose images are all in one folder that is no class of the other splits, such
+        as val/images/ beside train/mug/ and train/star/."""
+        folders = {}
+        classes = set[str | None]()
+        for split, paths in self.splits.items():
+            if self.decided(split):
+                continue
+            names = {self.class_of(split, path) for path in paths}
+            if len(names) == 1:
+                folders[split] = names
+            else:
+                classes |= names
+        classes.discard(None)
+        unsorted = set()
+        for split, names in folders.items():
+            if classes and classes.isdisjoint(names):
+                unsorted.add(split)
+        return frozenset(unsorted)
+
     def loose(self, split: str) -> list[str]:
         """Return the images of a split that are in no class folder."""
+        if split in self._unsorted:
+            return [*self.splits[split]]
         return [path for path in self.splits[split] if self.class_of(split, path) is None]
 
     def decided(self, split: str) -> bool:
@@ -205,14 +236,8 @@ class ImageFolder:
     def refuse_alike(self) -> None:
         """Raise UserError with the names of class folders that no recipe and no model can
         distinguish."""
-        groups = defaultdict[str, list[str]](list)
-        for name in self.classes:
-            plain = plain_name(unicodedata.normalize("NFKC", name))
-            groups[plain].append(name)
         problems = Problems(message)
-        for names in groups.values():
-            if len(names) < 2:
-                continue
+        for names in names_alike(self.classes):
             shown = [f"'{shown_name(name)}'" for name in names]
             distinct = {unicodedata.normalize("NFKC", name) for name in names}
             if len(distinct) < len(names):
@@ -624,13 +649,19 @@ def _with_tables(
         lacking = [path for path in images if path not in listed]
         flat = plain.is_flat(split)
         by_folders = not deciding and not flat
-        if lacking and label_column in deciding and not plain.loose(split):
-            # Whether every image with a line has its folder's name as label.
+        elsewhere = 0
+        if label_column in deciding and not plain.loose(split):
             labels = _cells(metadata.values.column(label_column), lines).to_pylist()
-            by_folders = True
+            pairs = []
             for line, label in zip(lines, labels, strict=True):
                 cls = plain.class_of(split, metadata.paths[line]) or ""
-                by_folders &= plain_name(str(label)) == plain_name(cls)
+                pairs.append((plain_name(str(label)), plain_name(cls)))
+            other = [label for label, cls in pairs if label != cls]
+            # Whether every image with a line has its folder's name as label.
+            by_folders = bool(lacking) and not other
+            names_of_labels = {label for label, _ in pairs}
+            if names_of_labels == {cls for _, cls in pairs}:
+                elsewhere = len(other)
         if flat and not deciding:
             lines = every  # captions, of which an image may have several
         names = sorted({metadata.names[metadata.tables[line]] for line in lines})
@@ -668,6 +699,7 @@ def _with_tables(
             unlisted=unlisted,
             repeated=len(every) - len(lines),
             alike=beside and not lacking and len(lines) == len(every),
+            elsewhere=elsewhere,
         )
     return replace(plain, splits=splits, tables=tables)
 

@@ -17,11 +17,18 @@ import numpy as np
 from counterfoil.arrays import Ints
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.labelled_images import LabelledImages
-from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
+from counterfoil.data.labels import (
+    ConditionLabels,
+    conditions_of,
+    doubtful_labels,
+    joined_splits,
+    labels_of,
+    refuse_alike,
+)
 from counterfoil.data.messages import refusal
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pins import InputDataset, SourcePin
-from counterfoil.data.tables import Rows
+from counterfoil.data.tables import EVERYTHING, Rows
 from counterfoil.documents import sha256_json
 from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass
@@ -31,8 +38,6 @@ from counterfoil.regular_files import named_path
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
-# The name of the one group that holds all images of a dataset without groups.
-EVERYTHING = "all"
 _NO_CLASS = "not told"
 
 
@@ -63,6 +68,8 @@ class NamedDataset:
     """The column of objects."""
     mask_column: str | None = None
     """The column of masks."""
+    numbering_splits: tuple[str, ...] = ()
+    """The splits by which labels of text are numbered: those that a recipe names."""
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:
@@ -187,7 +194,7 @@ def labelled_source(
         table = replace(table, group_names=tuple(group_names), groups=groups)
     if folder is not None:
         notes = folder.notes([rows.split], left_out=False)
-        table = replace(table, notes=tuple(notes))
+        table = replace(table, notes=(*notes, *table.notes))
         of_split = folder.tables.get(rows.split)
         if of_split is not None:
             table = replace(table, unlisted=of_split.unlisted, repeated=of_split.repeated)
@@ -224,6 +231,7 @@ class _Part:
     content: str
     class_names: tuple[str, ...] | None
     left_out: Counter[str]
+    notes: tuple[str, ...] = ()
 
 
 def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) -> Rows:
@@ -245,16 +253,21 @@ def _part(
 ) -> _Part:
     if origin.conditions is not None:
         raise refusal("unclear-label.several", f"source.conditions: {rows.place}")
-    labels = labels_of(rows, origin.label_column)
+    labels = labels_of(rows, origin.label_column, numbered=numbers)
     named = [label for label in labels.known if isinstance(label, str)]
     if numbers and classes is not None and named:
         refuse_disagreements(classes, named, rows.place)
+    notes = tuple(joined_splits(rows))
+    if classes is None and rows.class_names(origin.label_column) is None:
+        refuse_alike(named, f"source.label_column: {rows.place}", origin.label_column)
+        notes += tuple(doubtful_labels(labels))
     positions = labels.places(classes, rows.place, numbers=numbers)
     names = None if classes is not None else tuple(map(str, labels.known))
     unit_column = origin.unit_column if units else None
     part = _chosen(rows, positions, rows.content(positions), names, unit_column)
     unmatched = np.flatnonzero(positions < 0).tolist()
-    return replace(part, left_out=Counter(labels.shown(row) for row in unmatched))
+    left_out = Counter(labels.shown(row) for row in unmatched)
+    return replace(part, left_out=left_out, notes=notes)
 
 
 def _chosen(
@@ -340,4 +353,5 @@ def _labelled(
         left_out=dict(sorted(left_out.items())),
         paths=tuple(paths) if has_paths else None,
         other_paths=tuple(other_paths),
+        notes=tuple(chain.from_iterable(part.notes for part in parts)),
     )

@@ -7,8 +7,9 @@ Unlisted labels are refused. A condition is unknown where a cell is blank or hol
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Ints
+from counterfoil.data.folder_splits import SPLIT_OF
 from counterfoil.data.labelled_images import NO_LABEL
 from counterfoil.data.messages import message, refusal
 from counterfoil.data.pins import InputDataset
@@ -24,10 +26,12 @@ from counterfoil.data.truth import RowTruth
 from counterfoil.data.written_objects import Size
 from counterfoil.errors import ProblemLine, Problems, UserError
 from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.names import plain_name, shown_labels
+from counterfoil.recipe.names import names_alike, plain_name, shown_labels
 from counterfoil.recipe.schema_inputs import Conditions
 from counterfoil.recipe.tasks.labels import CONDITIONS
 from counterfoil.recipe.tasks.labels import UNKNOWN as UNKNOWN_CONDITIONS
+from counterfoil.regular_files import on_a_line
+from counterfoil.report.words import format_count, format_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,12 @@ class Labels:
         return NO_LABEL if value is None else str(value)
 
 
-def labels_of(rows: Rows, column: str) -> Labels:
+def labels_of(rows: Rows, column: str, *, numbered: bool = False) -> Labels:
     """Return a column's labels. Raise UserError for a column of lists, or of neither text nor
-    integers."""
+    integers.
+
+    numbered: whether the labels are wanted by source label. Text that has none comes last.
+    """
     values = rows.column(column)
     names = rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
@@ -78,20 +85,75 @@ def labels_of(rows: Rows, column: str) -> Labels:
         name_of = dict(enumerate(names))
         return Labels([name_of.get(value) for value in values], names)
     labels: list[Any] = list(values)
+    known: tuple[str, ...] = ()
     if any(isinstance(value, str) for value in values):
         for row, value in enumerate(values):
             if not isinstance(value, str):
                 labels[row] = None
+        # A split that lacks a class numbers the others differently.
+        known = rows.numbering() if numbered else ()
     else:
         labels = list(rows.numbers(column))
-    return Labels(labels, tuple(sorted({*labels} - {None})))
+    others = {*labels}.difference(known, {None})
+    known += tuple(sorted(others))
+    return Labels(labels, known)
+
+
+def refuse_alike(labels: Sequence[str], where: str, column: str) -> None:
+    """Raise UserError for labels of text that differ in capitals, spaces, `_` or `-` alone, as a
+    class does that several people wrote. Letters, such as a and A, may be classes of their own."""
+    problems = Problems(message)
+    for names in names_alike(labels):
+        longest = max(map(len, names))
+        if longest > 1:
+            shown = [f"'{on_a_line(name)[:80]}'" for name in names]
+            alike = format_list(shown)
+            problems.add("unclear-label.texts", where, alike, column=column)
+    problems.refuse()
+
+
+# What programs write for a missing value, as text.
+_MISSING = frozenset(("NA", "N/A", "#N/A", "<NA>", "nan", "NaN", "NAN", "null", "NULL"))
+
+
+def doubtful_labels(labels: Labels) -> Iterator[str]:
+    """Yield a sentence on each label that may mean that a row has none."""
+    counts = Counter(labels.values)
+    for label in labels.known:
+        is_minus_one = label == -1 and 0 in labels.known
+        if is_minus_one or label in _MISSING:
+            images = format_count(counts[label], "image has", "images have")
+            yield (
+                f"{images} the label {label}, which counts as a class. If it means that there is"
+                " none, leave the cell empty"
+            )
+
+
+_SPLIT_COLUMNS = frozenset(("split", "set", "subset", "partition"))
+
+
+def joined_splits(rows: Rows) -> Iterator[str]:
+    """Yield a sentence on each column by which the rows belong to several splits."""
+    for column in rows.columns:
+        if column.lower() not in _SPLIT_COLUMNS:
+            continue
+        counts = Counter[str]()
+        with contextlib.suppress(UserError):  # a column of pictures
+            counts.update(map(str, rows.column(column)))
+        splits = {SPLIT_OF.get(value.lower()) for value in counts}
+        if len(splits) > 1 and None not in splits:
+            shown = [f"{value} ({count:,})" for value, count in counts.items()]
+            yield (
+                f"the column {column} says {format_list(shown)}, and all these images are read as"
+                " one split. Put the images of each split into a folder or file of its own"
+            )
 
 
 def label_numbers(rows: Rows, column: str) -> Ints:
-    """Return labels as numbers, int64 [n]. A text's number is its position in `known`. A missing
-    label is -1."""
+    """Return labels as numbers, int64 [n]. A text's number is its source label. A missing label is
+    -1."""
     if any(isinstance(value, str) for value in rows.column(column)):
-        return labels_of(rows, column).places(None, "")
+        return labels_of(rows, column, numbered=True).places(None, "")
     numbers = []
     for number in rows.numbers(column):
         numbers.append(-1 if number is None else number)

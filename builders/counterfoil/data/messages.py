@@ -37,6 +37,8 @@ unknown-split: A split that the dataset does not have.
     > Its splits are {expected}. A split is a folder at the top that is named so.
   listed: has no split {found!q}{hint}
     > Its splits are {expected}. README.md lists them.
+  saved: has no split {found!q}: it was saved as {expected}
+    > Name {expected}, or save all splits as one datasets.DatasetDict.
   none: has no split
 
 unclear-split: Files that may belong to several splits, or to none.
@@ -159,6 +161,9 @@ unclear-label: A label that may mean several classes, or a class that several la
   folders: the class folders {found} have one name
     > Rename them, or join them in one folder. Capitals, spaces at the ends, _ and -, and two ways
       to encode an accent tell no class from another.
+  texts: the labels {found} of the column {column!r} have one name
+    > Write each class in one way. Capitals, spaces at the ends, _ and -, and two ways to encode an
+      accent tell no class from another.
   name: label {found!r} is the name of several classes: {expected}
     > Use the class ids for these labels.
   several: its rows have several labels, but one label per row is needed here
@@ -172,6 +177,10 @@ unclear-label: A label that may mean several classes, or a class that several la
   files: the column {found!r} numbers its classes differently in {expected}, so labels of one would
     be read as the other's
     > Write all files with the same names in the same order: datasets' cast_column does it.
+  card: README.md names the classes of the column {found!r} differently from {expected}, so labels
+    would be read as other classes
+    > Correct dataset_info in README.md (or in dataset_infos.json), or remove it: then the names are
+      those of the files.
   id: no id can be made from the name {found!q} (label {label})
     > Write the classes out, with an id of their own: {{id: cup-2, name: cup, source_label: 1}}.
   ids: the names {expected} would both have the id {found!q}
@@ -254,6 +263,8 @@ unreadable-data: A file or a folder of a dataset that cannot be read: it is dama
   read: cannot be read: {found}
   listed: {found}
     > Restore it.
+  archive: class folders in archives are not read ({found:some})
+    > Unpack each archive into the folder of the dataset, and remove it.
   pinned: {found}
     > The lock pins the files in the folder: replace links with the files themselves.
   file: {found}

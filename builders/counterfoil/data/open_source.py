@@ -7,7 +7,7 @@ import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -108,7 +108,8 @@ class OpenSource:
             problem = self.folder.classless(split)
             if problem is not None:
                 raise problem
-        return rows_of_table(self.source, split, self.pin, table, labelled=labelled)
+        rows = rows_of_table(self.source, split, self.pin, table, labelled=labelled)
+        return replace(rows, numbering=self._numbering)
 
     @cached_property
     def folder(self) -> ImageFolder | None:
@@ -154,31 +155,59 @@ class OpenSource:
         if names is None:
             if not fetch and not is_local(source.dataset) and not is_here(source, self.pin):
                 raise refusal("hub-unreachable.labels", where)
-            from counterfoil.data.labels import labels_of
-
-            read = []
-            for split, rows in self.rows_by_split(splits).items():
-                known = labels_of(rows, source.label_column).known
-                texts = tuple(label for label in known if isinstance(label, str))
-                if len(texts) < len(known) or not texts:
+            read = self._texts(splits)
+            for _, texts, whole in read:
+                if not whole or not texts:
                     raise refusal("unclear-label.numbers", where, column)
-                read.append((split, texts))
-            first, names = read[0]
-            # Text labels are numbered by the labels that occur, so two splits may number them
-            # differently.
-            for other, other_names in read[1:]:
-                for label, (name, other_name) in enumerate(zip_longest(names, other_names)):
-                    if name == other_name:
-                        continue
-                    shown = f"'{name}'" if name else "none"
-                    other_shown = f"'{other_name}'" if other_name else "none"
-                    meanings = f"{shown} in {first} and {other_shown} in {other}"
-                    raise refusal(
-                        "unclear-label.splits", where, meanings, label=label, column=column
-                    )
+            names = self._longest(read, alike=True)
         if len(names) > MOST_LABELS:
             raise refusal("too-much-data.labels", where, len(names), MOST_LABELS, column=column)
         return names
+
+    def _numbering(self) -> tuple[str, ...]:
+        """Return the labels of text by source label. Raise UserError if the splits that number them
+        differ in what a number means."""
+        splits = self.source.numbering_splits
+        if not splits:
+            return ()
+        read = self._texts(splits)
+        return self._longest(read, alike=False)
+
+    def _texts(self, splits: Sequence[str]) -> list[tuple[str, tuple[str, ...], bool]]:
+        """Return the labels of text of each split, sorted, and whether all its labels are text."""
+        from counterfoil.data.labels import labels_of
+
+        read = []
+        for split, rows in self.rows_by_split(splits).items():
+            known = labels_of(rows, self.source.label_column).known
+            texts = tuple(label for label in known if isinstance(label, str))
+            whole = len(texts) == len(known)
+            read.append((split, texts, whole))
+        return read
+
+    def _longest(
+        self, read: Sequence[tuple[str, tuple[str, ...], bool]], *, alike: bool
+    ) -> tuple[str, ...]:
+        """Return the longest of these lists of labels. Raise UserError if a number has another
+        meaning in another split; `alike`: or none.
+        """
+        # Text labels are numbered by the labels that occur, so two splits may number them
+        # differently.
+        first, names, _ = read[0]
+        for other, other_names, _ in read[1:]:
+            for label, (name, other_name) in enumerate(zip_longest(names, other_names)):
+                if name == other_name:
+                    continue
+                if not alike and None in (name, other_name):
+                    continue
+                shown = f"'{name}'" if name else "none"
+                other_shown = f"'{other_name}'" if other_name else "none"
+                meanings = f"{shown} in {first} and {other_shown} in {other}"
+                where = f"source: '{self.source.dataset}'"
+                column = self.source.label_column
+                raise refusal("unclear-label.splits", where, meanings, label=label, column=column)
+        lists = [texts for _, texts, _ in read]
+        return max(lists, key=len)
 
 
 @dataclass(frozen=True, slots=True)

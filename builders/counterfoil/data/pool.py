@@ -50,6 +50,7 @@ def pool_of(recipe: Recipe) -> NamedDataset:
             exif=source.exif,
             objects=source.objects,
             mask_column=None if masks is None else masks.column,
+            numbering_splits=source.numbering_splits,
         )
     return NamedDataset(
         dataset,
@@ -166,7 +167,7 @@ def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], Bools
     # Labels of the recipe's own input dataset are matched by number. Labels of another dataset are
     # matched by name if they have names.
     is_source = recipe.generator.get("dataset") is None
-    labels = labels_of(rows, pool.label_column)
+    labels = labels_of(rows, pool.label_column, numbered=is_source)
     positions = labels.places(recipe.classes, rows.place, numbers=is_source)
     return lambda cls: positions == cls.label
 

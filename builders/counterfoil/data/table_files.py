@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from counterfoil.data.folder_cards import CARD, card_yaml, read_card
+from counterfoil.data.folder_splits import SPLIT_WORDS, WORD
 from counterfoil.data.image_folders import in_junk
 from counterfoil.data.messages import refusal
 from counterfoil.data.pins import InputDataset
@@ -77,6 +78,7 @@ def refuse_unassigned(
             described = _DESCRIBED.fullmatch(posixpath.basename(name))
             if of_rows and name not in splits and not in_junk(name) and not described:
                 left.append(name)
+        _refuse_several_words(where, splits)
         if left:
             by_split = [f"{name} as {owners[0]}" for name, owners in splits.items()]
             raise refusal("unclear-split.unread", where, left, by_split)
@@ -93,9 +95,29 @@ def refuse_unassigned(
             raise refusal("unreadable-data.parts", where, len(absent), int(count), first=lacking)
 
 
-def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
-    """Raise UserError if Parquet files number their classes differently, because `datasets` uses
-    the names of the first file.
+def _refuse_several_words(where: str, splits: Mapping[str, Sequence[str]]) -> None:
+    """Raise UserError if files are of one split by different words, such as test.parquet and
+    eval.parquet, which `datasets` joins."""
+    first: dict[str, tuple[str, set[str]]] = {}
+    for name, owners in splits.items():
+        split = owners[0]
+        of_split = SPLIT_WORDS.get(split, ())
+        words = {word.lower() for word in WORD.findall(name)}
+        words.intersection_update(of_split)
+        other, other_words = first.setdefault(split, (name, words))
+        has_words = words or other_words
+        if has_words and words.isdisjoint(other_words):
+            both = f"{other} and {name}"
+            raise refusal("unclear-split.several", where, both, split=split)
+
+
+def refuse_other_names(
+    source: InputDataset,
+    files: Iterable[Path],
+    of_card: Mapping[str, Sequence[str]],
+) -> None:
+    """Raise UserError if Parquet files number their classes differently from each other or from
+    the names that README.md has (`of_card`), because `datasets` uses one list for all.
     """
     where = f"source: '{source.dataset}'"
     first: dict[str, tuple[Path, Any]] = {}
@@ -110,6 +132,8 @@ def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
         info = _mapping(_mapping(described).get("info"))
         for column, feature in _mapping(info.get("features")).items():
             names = _mapping(feature).get("names")
+            if names is not None and [*of_card.get(column, names)] != names:
+                raise refusal("unclear-label.card", where, column, file.name)
             known, known_names = first.setdefault(column, (file, names))
             if names != known_names:
                 in_files = f"{known.name} and {file.name}"

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,8 @@ class Rows:
     """Encoded images of any column, as they are stored."""
     paths: Callable[[], tuple[str, ...] | None] = lambda: None
     """Each row's path in a folder of image files."""
+    numbering: Callable[[], tuple[str, ...]] = tuple
+    """The labels of text by source label, as the splits number them that a recipe names."""
     rendered: Callable[[int], Image.Image] | None = None
     """A function that gives a row's pixels, for a dataset that is rendered on access."""
     notes: tuple[str, ...] = ()
@@ -178,11 +181,14 @@ class Rows:
         return digest.hexdigest()
 
 
+# The name of all rows of a table without splits, and of the one group of a dataset without groups.
+EVERYTHING = "all"
 # The limit of one encoded image. The largest photographs of public datasets take about 30 MB.
 MOST_BYTES = 1 << 28
 _ROWS_AT_ONCE = 64
 _PATHS_AT_ONCE = 1_000
 _METADATA = "metadata.csv"
+_SPLIT = re.compile(r"\w+")
 # What a loader of `datasets` reads files as, whatever their names.
 _ENDINGS = {
     "Json": ".json",
@@ -480,8 +486,16 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         refuse_vast(refuse_odd_saved(source, path), f"source: '{source.dataset}'")
         # A saved format may run code of the dataset's maker, so the format is removed.
         loaded = datasets.load_from_disk(str(path)).with_format(None)
-        if isinstance(loaded, datasets.DatasetDict) and split is not None:
+        if split is None:
+            return loaded
+        if isinstance(loaded, datasets.DatasetDict):
             return loaded[split]
+        # The split that a table was taken from, if its description says it: `test`, `test[:80%]`.
+        saved, _, _ = str(loaded.split or "").partition("[")
+        is_known = _SPLIT.fullmatch(saved) is not None
+        if is_known and split not in (saved, EVERYTHING):
+            where = f"source: '{source.dataset}'"
+            raise refusal("unknown-split.saved", where, split, saved)
         return loaded
     refuse_odd_card(path)
     if is_folder:
@@ -518,7 +532,8 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
             file = Path(os.path.abspath(name))  # noqa: PTH100
             names[name] = file.relative_to(root).as_posix()
         refuse_unassigned(source, builder, listing.files, names, path)
-    refuse_other_names(source, (Path(name) for name in data_files(builder)))
+    files = map(Path, data_files(builder))
+    refuse_other_names(source, files, _described_names(builder))
     return _prepared(source, builder, split)
 
 
@@ -609,6 +624,7 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     if listed is not None:
         folder = described_folder(source.dataset, pin.revision)
         refuse_unassigned(source, builder, listed, names, folder)
+    described = _described_names(builder)
     loaded = _prepared(source, builder, split)
     # Only cached files are listed. Files behind a table that `datasets` prepared earlier may be
     # gone, and are not fetched again.
@@ -618,8 +634,19 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
         file = try_to_load_from_cache(source.dataset, name, **of_commit)
         if isinstance(file, str):
             cached.append(Path(file))
-    refuse_other_names(source, cached)
+    refuse_other_names(source, cached, described)
     return loaded
+
+
+def _described_names(builder: Any) -> dict[str, tuple[str, ...]]:
+    """Return the names of labels that a reader knows before it reads a row: those of README.md."""
+    names = {}
+    features = builder.info.features or {}
+    for column, feature in features.items():
+        of_column = getattr(feature, "names", None)
+        if isinstance(of_column, list):
+            names[column] = tuple(map(str, of_column))
+    return names
 
 
 def _hub_builder(source: InputDataset, commit: str | None) -> Any:
@@ -661,7 +688,15 @@ def _prepared(source: InputDataset, builder: Any, split: str | None) -> Any:
         fetched = manager.download(builder.config.data_files or {})
         files = [Path(name) for names in fetched.values() for name in names]
         refuse_vast(files, where, _ENDINGS.get(type(builder).__name__), builder.config)
-        return split_generators(manager, **options)
+        generators = split_generators(manager, **options)
+        for part in generators:
+            given = part.gen_kwargs
+            # `datasets` takes the folder that an archive lies in for the class of its images.
+            if given.get("add_labels"):
+                archives = [Path(name).name for name, unpacked, _ in given["files"] if unpacked]
+                if archives:
+                    raise refusal("unreadable-data.archive", where, archives)
+        return generators
 
     def checked_metadata(file: str, metadata_ext: str) -> Iterator[Any]:
         refuse_vast([Path(file)], where, metadata_ext)

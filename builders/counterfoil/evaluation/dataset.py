@@ -861,6 +861,7 @@ def _labelled(
         unit_column=source.unit_column,
         conditions=source.conditions,
         exif=source.exif,
+        numbering_splits=source.numbering_splits,
     )
     return labelled_source(reference, classes, group_column=column, labels_are_numbers=True)
 

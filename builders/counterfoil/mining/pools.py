@@ -406,6 +406,7 @@ def open_pool(
             source.config,
             *columns,
             exif=source.exif,
+            numbering_splits=source.numbering_splits,
         )
     else:
         reference = NamedDataset.parse(pool)
@@ -439,7 +440,7 @@ def open_pool(
     # The source's own labels are the recipe's numbers; other columns are matched by name if they
     # have names.
     by_number = in_source and column == source.label_column
-    stored = labels_of(rows, column)
+    stored = labels_of(rows, column, numbered=by_number)
     labels = stored.places(recipe.classes, rows.place, numbers=by_number)
     numbers = np.arange(len(images))
     return OpenedPool(images, origin, numbers, labels)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterfoil.arrays import Floats, Floats32
-from counterfoil.data.labelled_sources import EVERYTHING
+from counterfoil.data.tables import EVERYTHING
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.hypotheses import SliceColumns

@@ -380,6 +380,15 @@ def plain_name(name: str) -> str:
     return " ".join(words) if words else folded
 
 
+def names_alike(names: Sequence[str]) -> list[list[str]]:
+    """Return groups of names that no recipe and no model can distinguish."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        plain = plain_name(unicodedata.normalize("NFKC", name))
+        groups.setdefault(plain, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
 def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int, ...]:
     """Return the labels that equal a class's id, or else the labels that equal the class's name."""
     exact = tuple(label for label, known in enumerate(labels) if known == class_id)

@@ -264,6 +264,11 @@ class Source(SectionsOfTasks):
             values["classes"] = (dict(EVERY_IMAGE),)
         return values
 
+    @property
+    def numbering_splits(self) -> tuple[str, ...]:
+        """The splits by which labels of text are numbered."""
+        return self.train_split, self.validation_split
+
     def problem(self) -> str | None:
         if self.conditions is None or self.task != "classes":
             return None

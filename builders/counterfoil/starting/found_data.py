@@ -19,7 +19,15 @@ from typing import Any
 from counterfoil.data.folder_splits import shown_name
 from counterfoil.data.image_folders import ImageFolder
 from counterfoil.data.labelled_sources import NamedDataset
-from counterfoil.data.labels import ABSENT, PRESENT, UNKNOWN, condition_number, labels_of
+from counterfoil.data.labels import (
+    ABSENT,
+    PRESENT,
+    UNKNOWN,
+    condition_number,
+    joined_splits,
+    labels_of,
+    refuse_alike,
+)
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pictures import MOST_BYTES, MOST_LOOKED_AT, evenly_spread, look_at_pictures
 from counterfoil.data.pins import SourcePin
@@ -471,12 +479,16 @@ def _classes(
             f"Name a column of class names with --label-column. The columns are {_shown(outline)}."
             f" {several}".rstrip(),
         )
-    names = names or opened.names(splits)
+    if not names:
+        names = opened.names(splits)
+        refuse_alike(names, f"source: '{origin.dataset}'", column)
     if not outline.read:
         return names, _found(names, range(len(names)), {}), []
     number = {name: label for label, name in enumerate(names)}
     counts: dict[str, Counter[int | None]] = {}
+    joined = list[str]()
     for split, rows in opened.rows_by_split(splits).items():
+        joined += joined_splits(rows)
         values = labels_of(rows, column).values
         counts[split] = Counter()
         for value in values:
@@ -484,7 +496,7 @@ def _classes(
             counts[split][label] += 1
     every = sum(counts.values(), Counter())
     present = [label for label in range(len(names)) if every[label]]
-    left_out = []
+    left_out = joined
     if every[None]:
         left_out.append(
             f"left out, because they have no label: {format_count(every[None], 'image')}"
