@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import logging.handlers
 import os
 import shutil
 import signal
@@ -49,6 +50,9 @@ settings.register_profile(
 )
 settings.load_profile("unhurried")
 
+# What libraries log is no output of ours. Without any handler, Python prints it.
+logging.getLogger().addHandler(logging.NullHandler())
+
 # In the background, a shell makes its children ignore Ctrl-C, and so would the commands that the
 # tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -62,6 +66,7 @@ def pytest_collection(session: pytest.Session) -> None:
     In a fresh clone, pytest rewrites the assertions of every file, a minute of work, and keeps what
     it wrote. Processes that go through all files side by side would each do all of that work.
     """
+    gc.disable()  # until all is collected, for what is made there stays
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     folders = [Path(argument) for argument in session.config.args]
     if processes == 1 or not all(map(Path.is_dir, folders)):
@@ -96,8 +101,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Begin the server of workers before a long run: a test could change the environment that it
     begins in."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
     if len(session.items) > _MANY and not session.config.option.collectonly:
         begin_server(HEAVY, "cpu")
+
+
+@pytest.fixture
+def log_records() -> Iterator[list[logging.LogRecord]]:
+    """Yield what is logged during the test, also by loggers that tell the root logger nothing."""
+    handler = logging.handlers.BufferingHandler(capacity=1_000)
+    known = [*logging.root.manager.loggerDict.values()]
+    loggers = [each for each in known if isinstance(each, logging.Logger) and not each.propagate]
+    for logger in (logging.root, *loggers):
+        logger.addHandler(handler)
+    yield handler.buffer
+    for logger in (logging.root, *loggers):
+        logger.removeHandler(handler)
 
 
 @pytest.fixture

@@ -271,12 +271,10 @@ def shards_done(out: Path) -> int:
 
 def workers_of(process: warm.Running) -> list[psutil.Process]:
     """Return worker processes, which are forked from a child of the build."""
+    parents = psutil._psplatform.ppid_map()  # once a look, which `children` reads for each process
+    numbers = [number for number in parents if parents.get(parents[number]) == process.pid]
     try:
-        return [
-            worker
-            for child in psutil.Process(process.pid).children()
-            for worker in child.children()
-        ]
+        return [psutil.Process(number) for number in numbers]
     except psutil.Error:
         return []
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import logging
 import os
 import shutil
 import sys
@@ -472,13 +473,15 @@ def test_a_card_whose_aliases_unfold_is_refused(
 
 
 def test_a_card_without_yaml_is_no_matter_for_a_warning(
-    tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]], caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    wardrobe: tuple[list[int], list[Image.Image]],
+    log_records: list[logging.LogRecord],
 ) -> None:
     source = _parquet(tmp_path / "data", wardrobe)
     (tmp_path / "data" / "README.md").write_text("# My photographs\n")
     opened = open_source(source)
     assert len(opened.split("validation").labels) == ROWS and opened.configs and opened.splits
-    assert not caplog.records
+    assert not log_records
 
 
 NAME = "someone/photos"

@@ -54,12 +54,12 @@ def saved(folder: Path) -> None:
     (folder / "data-00000-of-00001.arrow").write_bytes(stream(rows, 16, "zstd"))
 
 
-def written(name: str, content: bytes) -> Callable[[Path], None]:
+def written(name: str, content: bytes | Callable[[], bytes]) -> Callable[[Path], None]:
     """Return a function that writes a table, beside an image that it names."""
 
     def write(folder: Path) -> None:
         folder.mkdir()
-        (folder / name).write_bytes(content)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content())
         if name.startswith("metadata"):
             (folder / "0.png").write_bytes(encoded(0))
 
@@ -73,15 +73,14 @@ def tar(member: str) -> bytes:
     return file.getvalue()
 
 
-TEXTS = parquet(
-    pa.table(
-        {
-            "file_name": repeated("0.png"),
-            "image": pa.nulls(ROWS),
-            "notes": repeated("x" * (1 << 20)),
-        }
+def texts() -> bytes:
+    """Return a table with a text of a megabyte in every row."""
+    notes = repeated("x" * (1 << 20))
+    return parquet(
+        pa.table({"file_name": repeated("0.png"), "image": pa.nulls(ROWS), "notes": notes})
     )
-)
+
+
 KEYS = b"".join(b'{"file_name":"0.png","k%d":%d}\n' % (row, row) for row in range(ROWS))
 DEEP = b'{"file_name":"0.png","label":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
 WIDE = (
@@ -92,14 +91,14 @@ WIDE = (
 )
 BOMBS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a text in every row": (
-        written("train.parquet", TEXTS),
+        written("train.parquet", texts),
         r"train\.parquet: takes over .* bytes of memory",
     ),
     "a key in every line": (written("train.jsonl", KEYS), "has 10,001 columns"),
     "lists in lists": (written("train.jsonl", DEEP), "nested too deeply"),
     "a header of many columns": (written("train.csv", WIDE), "too much memory for its size"),
     "compressed rows of a saved dataset": (saved, "has compressed values or dictionaries"),
-    "texts about images": (written("metadata.parquet", TEXTS), r"metadata\.parquet: takes over"),
+    "texts about images": (written("metadata.parquet", texts), r"metadata\.parquet: takes over"),
     "a key in every line about images": (written("metadata.jsonl", KEYS), "has 10,001 columns"),
     "lists in lists about an image": (written("metadata.jsonl", DEEP), "nested too deeply"),
     "many columns about images": (written("metadata.csv", WIDE), "too much memory for its size"),

@@ -7,6 +7,7 @@ import csv
 import html as markup
 import io
 import re
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -360,16 +361,14 @@ def test_hostile_text_is_shown_as_text(findings: Findings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("findings", "pictures"),
-    [
-        (example(), example_pictures(example())),
-        (drawn_example(), drawn_pictures(drawn_example())),
-    ],
+    ("findings", "draw"),
+    [(example(), example_pictures), (drawn_example(), drawn_pictures)],
     ids=["rows", "pairs"],
 )
 def test_equal_findings_give_equal_pages_that_need_nothing_else(
-    findings: Findings, pictures: dict[str, bytes]
+    findings: Findings, draw: Callable[[Findings], dict[str, bytes]]
 ) -> None:
+    pictures = draw(findings)
     page = mining_html(findings, pictures)
     parsed = needs_nothing(page)
     assert not [name for name, _ in parsed.attributes if name.startswith("on")]

@@ -152,7 +152,7 @@ def test_predictions_of_another_form_or_of_much_memory_are_not_read(
         {"left": pa.array([np.nan, 1.0], pa.float32())},
         {"score": pa.array([None, 1.0], pa.float32())},
         {"top": pa.array([[1.0], [2.0]])},
-        {"notes": repeated_text(2, 1 << 28)},
+        {"notes": None},
     ],
     ids=lambda other: next(iter(other)),
 )
@@ -161,6 +161,8 @@ def test_damaged_answers_of_a_detector_are_not_read(tmp_path: Path, other: dict[
     sides = dict.fromkeys(("left", "top", "right", "bottom", "score"), np.ones(2, np.float32))
     entry.save({"row": np.array([0, 1]), **sides, "label": np.array([3, 3])})
     assert entry.load() is not None
+    if "notes" in other:
+        other = {"notes": repeated_text(2, 1 << 28)}
     hostile(entry, **other)
     assert entry.load() is None
 

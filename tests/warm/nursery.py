@@ -3,7 +3,8 @@ started no thread.
 
 Started with a socket to listen on, the process with which it ends, and the modules to import. A
 connection brings one line of JSON (what to run, its environment, its folder) and three file
-descriptors; back come the child's number and, when it ended, its exit code.
+descriptors; back come the child's number and, when it ended, its exit code. A child may be another
+such process, which imports what this one must not.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import socket
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,11 +32,15 @@ _LINE = 1 << 20
 
 
 def main(address: str, keeper: int, modules: list[str]) -> None:
+    gc.disable()  # a million objects, which all stay
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    gc.enable()
     gc.collect()
     gc.freeze()  # else each child's first collection would copy all that is shared
+    for finalizer in list(weakref.finalize._registry):  # pyrefly: ignore[missing-attribute]
+        finalizer.atexit = False  # else each child would take apart what it has imported
     assert threading.active_count() == 1, "a fork takes no threads along"
     with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
         listening.bind(address)
@@ -99,7 +105,8 @@ def _become(request: dict[str, Any]) -> NoReturn:
     sys.path += [entry for entry in request["path"] if entry not in sys.path]
     with contextlib.suppress(ImportError):
         importlib.import_module("sitecustomize")  # which Python reads at its start
-    _wait_to_fork_workers()
+    if request["words"][0] != __file__:  # a nursery starts no workers of its own
+        _wait_to_fork_workers()
     _leave(_ended(lambda: _run(request["words"])))
 
 

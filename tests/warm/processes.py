@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from multiprocessing import get_context
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, CompletedProcess, TimeoutExpired
+from subprocess import DEVNULL, CompletedProcess, TimeoutExpired
 from types import TracebackType
 from typing import Any, BinaryIO, TextIO
 
@@ -34,17 +34,15 @@ ANYWHERE = (
     "httpx2", "requests", "ftfy", "regex", "tokenizers", "safetensors.torch", "psutil", "jinja2.sandbox", "tqdm.auto",
     "torch.distributed.checkpoint", "torch.distributed._composable.fsdp", "torch.distributed.elastic.multiprocessing",
     "torchvision.transforms.v2", "fsspec.implementations.local", "sklearn.svm",
-    "counterfoil.dataset.verification", "counterfoil.dataset.card.card", "counterfoil.recipe",
-    "counterfoil.cli.progress",
+    "counterfoil.cli.progress", "support.drawn_ahead",
 )  # fmt: skip
 # These read the Hub's variables where they are imported, so they are warm for the environment
 # without network only.
 _OFFLINE = (
-    *ANYWHERE, "diffusers", "diffusers.models.controlnets.controlnet", "diffusers.loaders.lora_base",
+    "diffusers", "diffusers.models.controlnets.controlnet", "diffusers.loaders.lora_base",
     "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "transformers",
     "transformers.models.clip.modeling_clip", "open_clip", "timm", "datasets",
-    "counterfoil.building.build_dataset", "counterfoil.building.workers", "counterfoil.evaluation",
-    "counterfoil.prediction.passes", "counterfoil.prediction.embedding",
+    "diffusers.models.transformers.transformer_lumina2", "counterfoil.publishing.publish_dataset",
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")
 # The number of the process that began the run, for those that are forked themselves
@@ -55,7 +53,7 @@ _keeper = int(os.environ.pop(KEEPER, _began))
 # Not what a test adds, such as the folder of a plugin, which every process would have.
 _PATH = [entry for entry in sys.path if entry]
 _nurseries: dict[frozenset[tuple[str, str]] | None, Nursery] = {}
-_started: list[subprocess.Popen[str]] = []
+_started: list[object] = []  # that they are not collected
 
 
 def run(
@@ -211,10 +209,17 @@ class Nursery:
     """The process that others are forked from, and the way to ask it: one for all that need it in a
     run.
 
-    Whichever needs it first starts it. It ends with the process that began the run.
+    Whichever needs it first starts it, forked from `first` if there is one. It ends with the process
+    that began the run.
     """
 
-    def __init__(self, modules: Sequence[str], hub: Mapping[str, str], keeper: int) -> None:
+    def __init__(
+        self,
+        modules: Sequence[str],
+        hub: Mapping[str, str],
+        keeper: int,
+        first: Nursery | None = None,
+    ) -> None:
         of_the_run = [keeper, psutil.Process(keeper).create_time()]
         what = hashlib.sha256(json.dumps([of_the_run, modules, dict(hub)]).encode()).hexdigest()[
             :16
@@ -233,18 +238,22 @@ class Nursery:
                 }
             kept |= {"OPENBLAS_NUM_THREADS": "1", **hub}
             kept["PYTHONPATH"] = os.pathsep.join(_PATH)
-            line = [
-                sys.executable,
-                str(Path(__file__).with_name("nursery.py")),
-                self.place,
-                str(keeper),
-                *modules,
-            ]
-            process = subprocess.Popen(
-                line, env=kept, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True
-            )
-            assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        _started.append(process)
+            script = str(Path(__file__).with_name("nursery.py"))
+            words = [script, self.place, str(keeper), *modules]
+            ready, printing = os.pipe()
+            if first is None:
+                line = [sys.executable, *words]
+                _started.append(
+                    subprocess.Popen(line, env=kept, stdin=DEVNULL, stdout=printing, stderr=DEVNULL)
+                )
+            else:
+                request = {"words": words, "environment": kept, "folder": "/", "path": []}
+                with Path(os.devnull).open("r+b") as nothing:
+                    streams = [nothing.fileno(), printing, nothing.fileno()]
+                    _started.append(first.fork(request | {"new_session": False}, streams))
+            os.close(printing)
+            with os.fdopen(ready) as printed:
+                assert printed.readline() == "ready\n"
 
     def start(
         self, request: Mapping[str, Any], input: str, stdin: int | None, talking: bool
@@ -295,5 +304,8 @@ def _nursery_for(environment: Mapping[str, str]) -> Nursery:
     warm = hub.get("HF_HUB_OFFLINE") == "1" and set(hub) <= {"HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET"}
     key = frozenset(hub.items()) if warm else None
     if key not in _nurseries:
-        _nurseries[key] = Nursery(_OFFLINE if warm else ANYWHERE, hub if warm else {}, _keeper)
+        first = _nursery_for({}) if warm else None
+        _nurseries[key] = Nursery(
+            _OFFLINE if warm else ANYWHERE, hub if warm else {}, _keeper, first
+        )
     return _nurseries[key]

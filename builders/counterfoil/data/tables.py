@@ -718,8 +718,10 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
     datasets.disable_progress_bars()
     # `datasets` warns each time it reads a README.md without YAML, which is no mistake.
     cards = logging.getLogger("huggingface_hub.repocard")
-    before = cards.level
-    cards.setLevel(logging.ERROR)
+    # A level would clear what the loggers of all libraries remember, thousands, at each image.
+    is_first = _no_warning not in cards.filters
+    if is_first:
+        cards.addFilter(_no_warning)
     where = f"source: '{source.dataset}'"
     try:
         yield
@@ -747,7 +749,12 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
             name = "unreadable-data.encoding"
         raise kind(message(name, where, reason)) from error
     finally:
-        cards.setLevel(before)
+        if is_first:
+            cards.removeFilter(_no_warning)
+
+
+def _no_warning(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def _image_folders(dataset: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ error.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -87,6 +88,15 @@ def power(base: ArrayLike, exponent: float) -> NDArray[np.float64]:
     return np.where(base > 0, exponential(exponent * logarithm), 0.0)
 
 
+@cache
+def _gaussian(deviation: float) -> tuple[int, NDArray[np.float64]]:
+    """Return how far a Gaussian reaches, in pixels, and its weights."""
+    reach = int(4 * deviation + 0.5)
+    taps = np.arange(-reach, reach + 1)
+    weights = exponential(-0.5 / (deviation * deviation) * (taps * taps))
+    return reach, weights / weights.sum()
+
+
 def portable_blur(
     field: NDArray[np.floating],
     deviations: float | tuple[float, float],
@@ -99,10 +109,7 @@ def portable_blur(
     """
     blurred = field.astype(np.float64)
     for deviation in deviations if isinstance(deviations, tuple) else (deviations, deviations):
-        reach = int(4 * deviation + 0.5)
-        taps = np.arange(-reach, reach + 1)
-        weights = exponential(-0.5 / (deviation * deviation) * (taps * taps))
-        weights = weights / weights.sum()
+        reach, weights = _gaussian(deviation)
         padded = np.pad(blurred, ((reach, reach), (0, 0)), mode)
         side = len(blurred)
         total = blurred * weights[reach]

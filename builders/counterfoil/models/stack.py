@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -68,6 +68,12 @@ def stack_of(
     return stack
 
 
+@cache
+def _version(read: Callable[[str], str], name: str) -> str:
+    """Return a package's version, which is read from files once in a process."""
+    return read(name)
+
+
 def _versions(libraries: Sequence[str]) -> dict[str, str]:
     versions = {
         "counterfoil": RENDERING_VERSION,
@@ -75,7 +81,7 @@ def _versions(libraries: Sequence[str]) -> dict[str, str]:
     }
     for name in libraries:
         try:
-            versions[name] = metadata.version(name)
+            versions[name] = _version(metadata.version, name)
         except metadata.PackageNotFoundError as error:
             raise UserError(absent_library(name)) from error
     return versions

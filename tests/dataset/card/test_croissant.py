@@ -16,7 +16,6 @@ from typing import Any
 
 import mlcroissant
 import numpy as np
-import pytest
 from card_cases import Built, build, plan_of
 from PIL import Image
 
@@ -42,11 +41,10 @@ def warned(dataset: mlcroissant.Dataset) -> set[str]:
     return missing
 
 
-def test_mlcroissant_finds_no_fault(built: Built, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        dataset = mlcroissant.Dataset(jsonld=str(built.directory / "croissant.json"))
+def test_mlcroissant_finds_no_fault(built: Built, log_records: list[logging.LogRecord]) -> None:
+    dataset = mlcroissant.Dataset(jsonld=str(built.directory / "croissant.json"))
     assert warned(dataset) == UNKNOWN
-    assert not [record.message for record in caplog.records if "@context" in record.message]
+    assert not [record for record in log_records if "@context" in record.getMessage()]
     metadata = dataset.metadata
     assert metadata.ctx.is_v1_1()
     configs = ["default", "all", "base", "weather", "starry", "candidates", "rejected"]
