@@ -212,6 +212,9 @@ CASES = {
     "of no meaning": (["Cat", "dog"], ["cat ", "DOG"], ["Cat", "dog"], 1),
     "of two labels": (["a", "A"], ["a", "a"], ["a", "A"], 0.5),
     "of a prediction that is no label": (["a", "A", "b"], ["a", "A", "B"], ["a", "A", "b"], 2 / 3),
+    "of _ for a space": (["test tube", "cat"], ["test_tube", "cat"], ["test tube", "cat"], 1),
+    "of a sign": (["1", "2"], ["-1", "2"], ["1", "2"], 0.5),
+    "of two labels with _": (["a b", "a_b"], ["a b", "a b"], ["a b", "a_b"], 0.5),
     "of outer spaces alone": (["a", "a ", "b"], ["a", "a", "b"], ["a", "a ", "b"], 1),
 }
 

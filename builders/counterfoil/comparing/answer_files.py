@@ -90,7 +90,7 @@ def read_answer_file(
     """Read one of the two files. Raise UserError for missing columns, for scores that are no
     numbers, and for two answers to one image.
 
-    cased: whether a prediction that differs from the label in case alone is wrong.
+    cased: whether a prediction that differs from the label in case or `_` alone is wrong.
     """
     path = named_path(options.second if second else options.first)
     keys = options.key or KEYS
@@ -213,11 +213,12 @@ def _compared(text: str, cased: bool) -> str:
     text = text.strip()
     if cased:
         return text
-    return text.casefold()
+    text = text.casefold()
+    return text.replace("_", " ")
 
 
 def case_counts(labels: Iterable[str]) -> bool:
-    """Return whether two of the labels differ in case alone."""
+    """Return whether two of the labels differ in case or `_` alone."""
     distinct = {_compared(label, True) for label in labels}
     folded = {_compared(label, False) for label in distinct}
     return len(folded) < len(distinct)
