@@ -118,7 +118,7 @@ def _notes(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         attributes = entry.get("attributes")
         if isinstance(attributes, Mapping):
             rotated += is_rotated(attributes.get("rotation"))
-        area = entry.get("area")
+        area: Any = entry.get("area")
         _, _, width, height = entry["bbox"]
         if is_number(area) and area >= 0:
             # A crowd has an outline too, and boxes may be rounded.
