@@ -271,7 +271,8 @@ def shards_done(out: Path) -> int:
 
 def workers_of(process: warm.Running) -> list[psutil.Process]:
     """Return worker processes, which are forked from a child of the build."""
-    parents = psutil._psplatform.ppid_map()  # once a look, which `children` reads for each process
+    # Once a look; `children` reads it for each process.
+    parents = psutil._psplatform.ppid_map()  # pyrefly: ignore[missing-attribute]
     numbers = [number for number in parents if parents.get(parents[number]) == process.pid]
     try:
         return [psutil.Process(number) for number in numbers]
