@@ -471,7 +471,9 @@ def test_what_other_programs_read_in_another_way_is_told(
 
     changed_coco(change)(tmp_path)
     notes = read(tmp_path).notes
-    assert len(notes) == (words is not None) and all(words in note for note in notes)
+    expected = [] if words is None else [words]
+    assert len(notes) == len(expected)
+    assert all(each in note for each, note in zip(expected, notes, strict=True))
 
 
 @pytest.mark.parametrize("ending", ["BMP", "tif", "jpeg", "gif"])

@@ -120,7 +120,7 @@ def _notes(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             rotated += is_rotated(attributes.get("rotation"))
         area: Any = entry.get("area")
         _, _, width, height = entry["bbox"]
-        if is_number(area) and area >= 0:
+        if area is not None and is_number(area) and area >= 0:
             # A crowd has an outline too, and boxes may be rounded.
             odd += area > 2 * width * height or (area == 0 and width * height > 0)
     if from_zero:

@@ -138,7 +138,8 @@ def test_a_weights_tag_has_the_activation_that_it_was_trained_with(
     monkeypatch.setattr(factory, "download_pretrained", lambda *_, **__: weights)
     clip = load_clip("exact", "ours")
     given = clip.embed_texts(["a photo of a bag"])
-    module = open_clip.create_model("exact", pretrained=weights, force_quick_gelu=quick).eval()
+    module: Any = open_clip.create_model("exact", pretrained=weights, force_quick_gelu=quick)
+    module.eval()
     with torch.inference_mode():
         tokens = clip.tokenizer(["a photo of a bag"])
         expected = module.encode_text(tokens, normalize=True).numpy()

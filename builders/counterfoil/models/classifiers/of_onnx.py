@@ -209,7 +209,8 @@ def _depends_on_neighbours(session: Any, noise: Floats32, batch: int | None, out
     for given in (images, others):
         answers = _run(session, given, batch, [output])
         scores.append(torch.from_numpy(answers[output][0]))
-    return far_apart(*scores, _OF_NEIGHBOURS)
+    alone, beside_others = scores
+    return far_apart(alone, beside_others, _OF_NEIGHBOURS)
 
 
 def _output_of(

@@ -451,8 +451,8 @@ def _affixes(
     columns = sets[chosen]
     for affixes in largest:
         others = sets[affixes]
-        names = {*others.values()}
-        if names & {*columns.values()} or not names <= table.numeric:
+        of_others = {*others.values()}
+        if of_others & {*columns.values()} or not of_others <= table.numeric:
             continue
         if columns.keys() != others.keys() or not _same_answers(table, columns, others):
             alike = _shown([next(iter(columns.values())), next(iter(others.values()))])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil.arrays import Bools, Ints
 from counterfoil.evaluation.dataset import Subject
@@ -66,7 +67,7 @@ def file_doubts(scored: Scored, subject: Subject, given: Bools) -> Iterator[str]
             )
 
 
-def _are_of(answers: Ints, classes: Ints, targets: Sequence[Sequence[int]]) -> Bools:
+def _are_of(answers: NDArray[np.integer], classes: Ints, targets: Sequence[Sequence[int]]) -> Bools:
     """Return whether each answer, an output, is right for the class beside it."""
     right = np.zeros(len(answers), bool)
     for label in np.unique(classes).tolist():
