@@ -121,6 +121,7 @@ _SCORES = frozenset(
 )
 _TRUTH = frozenset(["true", "truth", "gt", "target", "actual", "label"])
 _NO_SCORES = (_TRUTH | _SUMMARIES) - _SCORES - {"pred"}
+_COMPANIONS = _BESIDE - _OF_SCORES
 _NEGATIONS = frozenset(["not", "no", "non", "without"])
 # What programs and people call a column of answers, and one of true labels.
 _PREDICTED = frozenset(
@@ -444,6 +445,9 @@ def _affixes(
     kinds = may_be_scores or kinds
     called_scores = [affixes for affixes in kinds if words_of[affixes] & _SCORES]
     kinds = called_scores or kinds
+    # Such as the deviations of scores: std_cat.
+    no_companions = [affixes for affixes in kinds if words_of[affixes].isdisjoint(_COMPANIONS)]
+    kinds = no_companions or kinds
     if not kinds:
         return "", ""
     most = max(len(sets[affixes]) for affixes in kinds)
