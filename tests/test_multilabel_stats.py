@@ -71,9 +71,23 @@ def test_scores_of_minus_infinity_are_equal() -> None:
     infinite = np.where(scores < 0.4, -np.inf, scores)
     for measure in (label_precision, label_auroc):
         expected = measure(least, truth, once)
-        np.testing.assert_array_equal(measure(infinite, truth, once), expected)
+        np.testing.assert_array_equal(
+            measure(
+                infinite,
+                truth,
+                once,
+            ),
+            expected,
+        )
     answers = choose_thresholds(infinite, truth, 0).answers(infinite)
-    assert (answers == choose_thresholds(least, truth, 0).answers(least)).all()
+    assert (
+        answers
+        == choose_thresholds(
+            least,
+            truth,
+            0,
+        ).answers(least)
+    ).all()
 
 
 def test_what_an_unknown_label_says_changes_no_number() -> None:

@@ -158,7 +158,15 @@ def test_so_many_images_decide_in_four_cases_of_five() -> None:
     assert (high - low) / 2 == pytest.approx(0.02, rel=0.05)
 
 
-@pytest.mark.parametrize(("images", "differing"), [(5, 4), (5, 5), (2, 2), (12, 5)])
+@pytest.mark.parametrize(
+    ("images", "differing"),
+    [
+        (5, 4),
+        (5, 5),
+        (2, 2),
+        (12, 5),
+    ],
+)
 def test_no_advised_number_of_images_is_too_few_for_the_test(images: int, differing: int) -> None:
     first = np.ones(images)
     second = (np.arange(images) >= differing).astype(float)
@@ -250,23 +258,47 @@ def beside(name: str, scores: Sequence[float], prediction: str, label: str) -> l
     """Return 12 rows with scores in turn, of which every second prediction is the label."""
     rows = []
     for number in range(12):
-        row = {"id": str(number), name: scores[number % len(scores)], label: "cat"}
+        row = {
+            "id": str(number),
+            name: scores[number % len(scores)],
+            label: "cat",
+        }
         rows.append(row | {prediction: "cat" if number % 2 else "dog"})
     return rows
 
 
 @pytest.mark.parametrize("names", [("prediction", "label"), ("y_pred", "y_true")])
 def test_a_confidence_is_no_score(names: tuple[str, str], tmp_path: Path) -> None:
-    unsure = written(tmp_path, "a.csv", beside("score", (0.4, 0.5, 0.6), *names))
-    sure = written(tmp_path, "b.csv", beside("score", (0.7, 0.8, 0.9), *names))
+    unsure = written(
+        tmp_path,
+        "a.csv",
+        beside("score", (0.4, 0.5, 0.6), *names),
+    )
+    sure = written(
+        tmp_path,
+        "b.csv",
+        beside("score", (0.7, 0.8, 0.9), *names),
+    )
     with refuses(
         "unknown-answers", unsure, "the column score gives less than the most to 4 answers"
     ):
         counterfoil.compare(unsure, sure)
     prediction, label = names
-    by_answer = counterfoil.compare(unsure, sure, prediction=prediction, label=label)
+    by_answer = counterfoil.compare(
+        unsure,
+        sure,
+        prediction=prediction,
+        label=label,
+    )
     assert by_answer.first.score.value == by_answer.second.score.value == 0.5
-    assert counterfoil.compare(unsure, sure, score=["score"]).verdict == "second is better"
+    assert (
+        counterfoil.compare(
+            unsure,
+            sure,
+            score=["score"],
+        ).verdict
+        == "second is better"
+    )
 
 
 def test_partial_credit_stays_a_score(tmp_path: Path) -> None:
@@ -279,12 +311,20 @@ def test_partial_credit_stays_a_score(tmp_path: Path) -> None:
 
 
 def test_a_column_of_correct_classes_is_no_score(tmp_path: Path) -> None:
-    file = written(tmp_path, "a.csv", beside("correct", (0, 3, 1), "predicted", "split"))
+    file = written(
+        tmp_path,
+        "a.csv",
+        beside("correct", (0, 3, 1), "predicted", "split"),
+    )
     with refuses(
         "unknown-answers", file, "the column correct has 3, so it may hold the true class"
     ):
         counterfoil.compare(file, file)
-    file = written(tmp_path, "b.csv", beside("correct", (0, 1), "predicted", "split"))
+    file = written(
+        tmp_path,
+        "b.csv",
+        beside("correct", (0, 1), "predicted", "split"),
+    )
     assert counterfoil.compare(file, file).first.score.value == 0.5
 
 

@@ -135,15 +135,37 @@ def test_a_vector_for_each_row_has_the_labels_by_position(tmp_path: Path) -> Non
     vectors = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     names = ["Effusion", "No Finding", "Cardiomegaly"]
     named = datasets.Sequence(datasets.ClassLabel(names=names))
-    folder = saved(tmp_path / "named", named, found=vectors, patient=[1, 2, 3])
+    folder = saved(
+        tmp_path / "named",
+        named,
+        found=vectors,
+        patient=[1, 2, 3],
+    )
     _, labels = read(folder, BY_LABELS)
-    assert labels.present.tolist() == [[True, True], [False, False], [False, False]]
+    assert labels.present.tolist() == [
+        [True, True],
+        [False, False],
+        [False, False],
+    ]
     bare = saved(tmp_path / "bare", found=vectors, patient=[1, 2, 3])
-    with refuses("unfit-column", "source.label_column", "'found'", "a 0 or a 1 for each label"):
+    with refuses(
+        "unfit-column",
+        "source.label_column",
+        "'found'",
+        "a 0 or a 1 for each label",
+    ):
         read(bare, "{labels: ['0', '1']}")
-    objects = saved(tmp_path / "objects", found=[[0, 0, 1], [0], [1]], patient=[1, 2, 3])
+    objects = saved(
+        tmp_path / "objects",
+        found=[[0, 0, 1], [0], [1]],
+        patient=[1, 2, 3],
+    )
     _, labels = read(objects, "{labels: ['0', '1']}")
-    assert labels.present.tolist() == [[True, True], [True, False], [False, True]]
+    assert labels.present.tolist() == [
+        [True, True],
+        [True, False],
+        [False, True],
+    ]
 
 
 def test_other_conditions_are_another_content(tmp_path: Path) -> None:

@@ -459,7 +459,11 @@ def test_a_table_that_contradicts_class_folders_is_told(
 ) -> None:
     """Check that the note appears where labels and folders have the same names alone."""
     lines = [f"{name},{label}" for name, label in zip(CLASSES, labels, strict=True)]
-    folder = write(tmp_path / "photos", CLASSES, {"metadata.csv": csv(*lines)})
+    folder = write(
+        tmp_path / "photos",
+        CLASSES,
+        {"metadata.csv": csv(*lines)},
+    )
     assert classes_by_path(folder) == dict(zip(CLASSES, labels, strict=True))
     notes = labelled_source(folder).notes
     beginnings = [text.partition(" than ")[0] for text in notes]
@@ -481,7 +485,13 @@ def test_a_column_of_splits_is_told_where_all_rows_are_one_split(
 ) -> None:
     lines = [f"{name},mug,{value}" for name, value in zip(CLASSES, values, strict=True)]
     table = csv(*lines, header=f"file_name,label,{header}")
-    notes = labelled_source(write(tmp_path / "photos", CLASSES, {"metadata.csv": table})).notes
+    notes = labelled_source(
+        write(
+            tmp_path / "photos",
+            CLASSES,
+            {"metadata.csv": table},
+        )
+    ).notes
     expected = f"the column {header} says {sizes}, and all these images are read as one split"
     beginnings = [text.partition(". ")[0] for text in notes]
     assert beginnings == ([] if sizes is None else [expected])
@@ -489,7 +499,15 @@ def test_a_column_of_splits_is_told_where_all_rows_are_one_split(
 
 def test_class_folders_in_an_archive_are_refused(tmp_path: Path) -> None:
     """`datasets` would look for their names in the folder that the archive lies in."""
-    with zipfile.ZipFile(write(tmp_path / "photos", [], {"note.txt": ""}) / "all.zip", "w") as file:
+    with zipfile.ZipFile(
+        write(
+            tmp_path / "photos",
+            [],
+            {"note.txt": ""},
+        )
+        / "all.zip",
+        "w",
+    ) as file:
         for name in CLASSES:
             file.writestr(name, PIXELS)
     with refuses("unreadable-data", "source", "all.zip"):

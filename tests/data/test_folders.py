@@ -52,7 +52,15 @@ def test_without_a_home_folder_a_cache_is_refused_and_a_folder_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     homeless(monkeypatch)
-    for cache in (user_cache, writable_cache, partial(listed_files, "some/one", "0" * 40)):
+    for cache in (
+        user_cache,
+        writable_cache,
+        partial(
+            listed_files,
+            "some/one",
+            "0" * 40,
+        ),
+    ):
         with refuses("cannot-write", None, "no home folder") as refused:
             cache()
         assert "XDG_CACHE_HOME" in (refused.value.hint or "")

@@ -270,8 +270,24 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
             ["3 folders", "mug/test/"],
         ),
         (numbered("seg_train/seg_train/mug", "seg_pred"), "unclear-split", ["'seg_train'"]),
-        (numbered("mug", "star", "test"), "unclear-split", ["test/", "4 images lie"]),
-        (numbered("mug", "star", "Val"), "unclear-split", ["Val/", "4 images lie"]),
+        (
+            numbered(
+                "mug",
+                "star",
+                "test",
+            ),
+            "unclear-split",
+            ["test/", "4 images lie"],
+        ),
+        (
+            numbered(
+                "mug",
+                "star",
+                "Val",
+            ),
+            "unclear-split",
+            ["Val/", "4 images lie"],
+        ),
         (
             numbered("STRASSE", "Straße", "strasse", "mug"),
             "unclear-label",
@@ -344,7 +360,15 @@ def test_a_word_of_splits_may_be_a_class(tops: tuple[str, ...], split: str, tmp_
     assert read(folder).classes == tuple(sorted(tops)) and [*read(folder).splits] == [split]
 
 
-@pytest.mark.parametrize("below", ["images", "images/more", "val", "unknown"])
+@pytest.mark.parametrize(
+    "below",
+    [
+        "images",
+        "images/more",
+        "val",
+        "unknown",
+    ],
+)
 def test_one_folder_that_is_no_class_of_the_other_splits_is_none(
     below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

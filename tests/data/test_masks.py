@@ -66,7 +66,11 @@ def test_zero_may_be_no_class_and_255_a_class(tmp_path: Path) -> None:
         white = np.where(mask == 1, 255, 0).astype(np.uint8)
         (tmp_path / "patches" / "masks" / f"{number:03d}.png").write_bytes(saved(white))
     unsaid = recipe_of(tmp_path / "patches", "source.masks={classes: [ground, box]}")
-    with refuses("invalid-mask", "source.masks.numbers", "no pixel has 'box'"):
+    with refuses(
+        "invalid-mask",
+        "source.masks.numbers",
+        "no pixel has 'box'",
+    ):
         build(unsaid, tmp_path / "out", device="cpu", workers=1)
     white = ("source.masks={classes: [ground, box], numbers: [0, 255]}",)
     for read, mask in zip(masks_of_folder(tmp_path / "patches", *white), drawn, strict=True):
@@ -99,7 +103,11 @@ def test_folders_of_other_names_beside_masks_are_none(tmp_path: Path) -> None:
     for name in ("label", "image"):
         (tmp_path / "patches" / name).mkdir()
         Image.new("RGB", (80, 60)).save(tmp_path / "patches" / name / "000.png")
-    for read, mask in zip(masks_of_folder(tmp_path / "patches"), drawn, strict=True):
+    for read, mask in zip(
+        masks_of_folder(tmp_path / "patches"),
+        drawn,
+        strict=True,
+    ):
         assert (read == mask).all()
 
 
@@ -266,7 +274,12 @@ def test_palettes_in_which_a_colour_has_several_numbers_are_refused(tmp_path: Pa
         reduced = Image.fromarray(COLOURS[np.minimum(mask, 3)]).quantize(4)
         reduced.save(folder / "masks" / f"{number:03d}.png")
     recipe = recipe_of(folder, "source.masks.classes=[a, b, c, d]")
-    with refuses("invalid-mask", "source.masks", "has the number", "in another mask"):
+    with refuses(
+        "invalid-mask",
+        "source.masks",
+        "has the number",
+        "in another mask",
+    ):
         build(recipe, tmp_path / "built", device="cpu", workers=1)
 
 
@@ -280,7 +293,12 @@ def test_palettes_may_be_of_any_length_and_repeat_a_colour(tmp_path: Path) -> No
         written = Image.fromarray(mask.astype(np.uint8))
         written.putpalette(np.array(colours, np.uint8).tobytes())
         written.save(folder / "masks" / f"{number:03d}.png")
-    assert build(recipe_of(folder), tmp_path / "built", device="cpu", workers=1)
+    assert build(
+        recipe_of(folder),
+        tmp_path / "built",
+        device="cpu",
+        workers=1,
+    )
 
 
 def test_a_size_is_judged_before_pixels_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

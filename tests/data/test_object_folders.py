@@ -230,7 +230,12 @@ def test_labels_of_yolo_without_names_are_refused(home: str, tmp_path: Path) -> 
     yolo_folder(tmp_path / home)
     if not home:
         (tmp_path / "data.yaml").rename(tmp_path / "classes.txt")
-    with refuses("invalid-yolo", tmp_path, "no data.yaml", "labels/train/000.txt"):
+    with refuses(
+        "invalid-yolo",
+        tmp_path,
+        "no data.yaml",
+        "labels/train/000.txt",
+    ):
         read(tmp_path)
     (tmp_path / home / "labels" / "train" / "000.txt").write_text("a photograph of 2 cats")
     assert read_object_folder(tmp_path, folder_listing(tmp_path)) is None
@@ -473,7 +478,14 @@ def test_what_other_programs_read_in_another_way_is_told(
     notes = read(tmp_path).notes
     expected = [] if words is None else [words]
     assert len(notes) == len(expected)
-    assert all(each in note for each, note in zip(expected, notes, strict=True))
+    assert all(
+        each in note
+        for each, note in zip(
+            expected,
+            notes,
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.parametrize("ending", ["BMP", "tif", "jpeg", "gif"])

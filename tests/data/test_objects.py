@@ -72,7 +72,13 @@ def notes_on(folder: Path, cells: list[Any], columns: dict[str, Any], **others: 
     datasets.Dataset.from_dict(parts).save_to_disk(str(folder))
     rows = open_source(NamedDataset(str(folder), objects="objects")).rows("train", labelled=False)
     source = source_of(folder, **others)
-    return list(objects_of(rows, source).checked(source, rows, range(len(cells))))
+    return list(
+        objects_of(rows, source).checked(
+            source,
+            rows,
+            range(len(cells)),
+        )
+    )
 
 
 @pytest.mark.parametrize("exif", [{}, {"exif": "apply"}])
@@ -81,16 +87,36 @@ def test_images_of_another_size_than_columns_say_are_counted(
 ) -> None:
     cells = [{"bbox": [[0, 0, 4, 4]], "category": ["car"]}] * 3
     width, height = SIZE
-    widths = {"width": [width, 2 * width, None], "height": [height, 2 * height, height]}
+    widths = {
+        "width": [
+            width,
+            2 * width,
+            None,
+        ],
+        "height": [height, 2 * height, height],
+    }
     (note,) = notes_on(tmp_path / "other", cells, widths, **exif)
     assert note.startswith("1 image has another size") and f"{2 * width} × {2 * height}" in note
     right = {"width": [width] * 3, "height": [height + 1] * 3}
     assert not notes_on(tmp_path / "right", cells, right, **exif)
     shares = [{"bbox": [[0.5, 0.5, 0.1, 0.1]], "category": ["car"]}] * 3
-    assert not notes_on(tmp_path / "shares", shares, widths, boxes="yolo", **exif)
+    assert not notes_on(
+        tmp_path / "shares",
+        shares,
+        widths,
+        boxes="yolo",
+        **exif,
+    )
 
 
-@pytest.mark.parametrize(("numbers", "count"), [([1, 1], 1), ([0, 1], 0), (["car", "bus"], 0)])
+@pytest.mark.parametrize(
+    ("numbers", "count"),
+    [
+        ([1, 1], 1),
+        ([0, 1], 0),
+        (["car", "bus"], 0),
+    ],
+)
 def test_numbers_that_may_count_from_1_are_told(
     numbers: list[Any], count: int, tmp_path: Path
 ) -> None:
@@ -101,7 +127,11 @@ def test_numbers_that_may_count_from_1_are_told(
 
 
 def test_an_area_is_a_share_where_boxes_are() -> None:
-    cell = EMPTY | {"bbox": [[0.25, 0.5, 0.3, 0.5]] * 2, "category": [0, 0], "area": [0.15, 1200]}
+    cell = EMPTY | {
+        "bbox": [[0.25, 0.5, 0.3, 0.5]] * 2,
+        "category": [0, 0],
+        "area": [0.15, 1200],
+    }
     objects = SourceObjects([cell], {0: 0}, "yolo").of_image(0, SIZE, SIZE)
     assert objects["area"] == [pytest.approx(1200), 1200]
 
@@ -120,7 +150,11 @@ def test_difficult_objects_are_marked_as_crowds_are(
 ) -> None:
     cell = {"bbox": [[0, 0, 4, 4]] * 3, "category": [0, 1, 0]} | marks
     rows = saved(tmp_path / "data", [cell])
-    objects = objects_of(rows, source_of(tmp_path / "data")).of_image(0, SIZE, SIZE)
+    objects = objects_of(rows, source_of(tmp_path / "data")).of_image(
+        0,
+        SIZE,
+        SIZE,
+    )
     assert objects["iscrowd"] == crowds
 
 

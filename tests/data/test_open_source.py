@@ -843,7 +843,13 @@ def test_a_card_that_numbers_classes_otherwise_than_its_files_is_refused(tmp_pat
         return source_of(folder)
 
     assert open_source(describe(same)).split("train").labels.tolist() == [0, 1]
-    with refuses("unclear-label", "source", "README.md", "'label'", "train-00000-of-00001"):
+    with refuses(
+        "unclear-label",
+        "source",
+        "README.md",
+        "'label'",
+        "train-00000-of-00001",
+    ):
         open_source(describe(other)).split("train")
 
 

@@ -180,14 +180,22 @@ def test_outlines_without_a_pixel_are_counted(tmp_path: Path) -> None:
     (tmp_path / "data" / "annotations.json").write_text(json.dumps(document))
     recipe = recipe_of(tmp_path / "data")
     rows = open_source(pool_of(recipe)).rows("train", labelled=False)
-    notes = truth_of(recipe, rows).checked(recipe.source, rows, range(rows.count))
+    notes = truth_of(recipe, rows).checked(
+        recipe.source,
+        rows,
+        range(rows.count),
+    )
     expected = f"3 of {len(entries)} outlines cover no pixel of the image, and are in no mask"
     assert expected in notes
     for entry in entries:
         entry["segmentation"] = [square]
     (tmp_path / "data" / "annotations.json").write_text(json.dumps(document))
     rows = open_source(pool_of(recipe)).rows("train", labelled=False)
-    notes = truth_of(recipe, rows).checked(recipe.source, rows, range(rows.count))
+    notes = truth_of(recipe, rows).checked(
+        recipe.source,
+        rows,
+        range(rows.count),
+    )
     assert not [note for note in notes if "outline" in note]
 
 
@@ -201,7 +209,11 @@ def test_many_crowds_are_counted(tmp_path: Path) -> None:
             entry["iscrowd"] = 1
         (tmp_path / "data" / "annotations.json").write_text(json.dumps(document))
         rows = open_source(pool_of(recipe)).rows("train", labelled=False)
-        notes = truth_of(recipe, rows).checked(recipe.source, rows, range(rows.count))
+        notes = truth_of(recipe, rows).checked(
+            recipe.source,
+            rows,
+            range(rows.count),
+        )
         counted = [note for note in notes if f"{crowds} of {len(entries)} outlines are" in note]
         assert len(counted) == (crowds > 1)
 

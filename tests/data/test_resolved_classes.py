@@ -132,7 +132,14 @@ def test_labels_of_text_that_one_split_lacks_mean_no_one_class(tmp_path: Path) -
         resolve_classes(recipe_of(folder))
 
 
-@pytest.mark.parametrize("listed", [("cat", "dog"), ("ant", "cat", "dog"), ("dog",)])
+@pytest.mark.parametrize(
+    "listed",
+    [
+        ("cat", "dog"),
+        ("ant", "cat", "dog"),
+        ("dog",),
+    ],
+)
 def test_a_split_that_lacks_a_class_of_text_keeps_the_numbers_of_the_others(
     listed: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -140,7 +147,12 @@ def test_a_split_that_lacks_a_class_of_text_keeps_the_numbers_of_the_others(
     other positions."""
     test = ["dog", "cat", "bee", "dog", "eel"]
     whole = ["ant", "cat", "dog", "eel"]
-    folder = parquet(tmp_path / "things", train=whole, validation=whole, test=test)
+    folder = parquet(
+        tmp_path / "things",
+        train=whole,
+        validation=whole,
+        test=test,
+    )
     document = {
         "recipe": 1,
         "name": "things",
@@ -167,11 +179,19 @@ def test_a_split_that_lacks_a_class_of_text_keeps_the_numbers_of_the_others(
 def test_written_numbers_are_refused_where_two_splits_number_a_text_differently(
     tmp_path: Path,
 ) -> None:
-    folder = parquet(tmp_path / "things", train=["ant", "cat", "dog"], validation=["cat", "dog"])
+    folder = parquet(
+        tmp_path / "things",
+        train=["ant", "cat", "dog"],
+        validation=["cat", "dog"],
+    )
     recipe = recipe_of(
         folder, "[{name: one cat, source_label: 1}, {name: one dog, source_label: 2}]"
     )
-    with refuses("unclear-label", "source", "'ant' in train and 'cat' in validation"):
+    with refuses(
+        "unclear-label",
+        "source",
+        "'ant' in train and 'cat' in validation",
+    ):
         labelled_split(recipe.source, "validation", recipe.classes)
 
 

@@ -77,7 +77,13 @@ def texts() -> bytes:
     """Return a table with a text of a megabyte in every row."""
     notes = repeated("x" * (1 << 20))
     return parquet(
-        pa.table({"file_name": repeated("0.png"), "image": pa.nulls(ROWS), "notes": notes})
+        pa.table(
+            {
+                "file_name": repeated("0.png"),
+                "image": pa.nulls(ROWS),
+                "notes": notes,
+            }
+        )
     )
 
 

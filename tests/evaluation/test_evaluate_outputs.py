@@ -152,13 +152,23 @@ def test_answers_over_all_outputs_are_not_compared_with_those_over_some(
     wide: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     dataset, (scores, _) = wide
-    earlier = evaluate(dataset, [scores], device="cpu", out=tmp_path, reference=False)
+    earlier = evaluate(
+        dataset,
+        [scores],
+        device="cpu",
+        out=tmp_path,
+        reference=False,
+    )
     gate = [f"worse_than({earlier.files['document']}, dusk) <= 5"]
     same = measured(dataset, [scores], gate=gate).gate
     assert same is not None and [line.estimate.value for line in same.judged if line.estimate] == [
         0.0
     ]
-    with refuses("unfit-results", "gate", "its answers are over the outputs `all`"):
+    with refuses(
+        "unfit-results",
+        "gate",
+        "its answers are over the outputs `all`",
+    ):
         measured(dataset, [scores], gate=gate, outputs="classes")
 
 

@@ -61,7 +61,12 @@ def test_a_path_that_may_be_two_images_is_none_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "dataset"), [("train", "val"), ("training", "test"), ("test", "train")]
+    ("file", "dataset"),
+    [
+        ("train", "val"),
+        ("training", "test"),
+        ("test", "train"),
+    ],
 )
 def test_images_of_another_split_are_said_to_be(file: str, dataset: str) -> None:
     paths = [path.replace("val", dataset) for path in PATHS]
@@ -76,7 +81,16 @@ def test_images_of_another_split_are_said_to_be(file: str, dataset: str) -> None
         [path.partition("/")[2] for path in paths],
     ):
         images = find_images(names, KEYS, paths, "answers.csv")
-        assert images.rows.tolist() == [0, 1, 2, 3] and "stand for" not in images.how
+        assert (
+            images.rows.tolist()
+            == [
+                0,
+                1,
+                2,
+                3,
+            ]
+            and "stand for" not in images.how
+        )
 
 
 def test_two_rules_that_fit_are_told() -> None:

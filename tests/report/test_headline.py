@@ -95,17 +95,33 @@ def test_a_rounding_error_at_0_makes_no_loss_certain() -> None:
     made = replace(measured({"snow": 0.1}), rows=ResultRows([*others, impact]))
     assert headline_of(made).startswith("model-0 may lose most under snow: 10.0 points")
     assert "The interval includes 0." in headline_of(made)
-    nothing = estimate_row("impact", Estimate(1e-16, -0.1, 0.1), group="snow")
+    nothing = estimate_row(
+        "impact",
+        Estimate(1e-16, -0.1, 0.1),
+        group="snow",
+    )
     made = replace(made, rows=ResultRows([*others, nothing]))
     assert headline_of(made).startswith("model-0 shows no loss of accuracy under any shift")
 
 
 def test_no_number_is_minus_0() -> None:
-    drop = estimate_row("drop", Estimate(-4e-7, -0.0, 0.1), model="model-0", group="snow")
+    drop = estimate_row(
+        "drop",
+        Estimate(-4e-7, -0.0, 0.1),
+        model="model-0",
+        group="snow",
+    )
     made = replace(measured({"snow": 0.1}), rows=ResultRows([drop]))
     (written,) = made.to_json()["rows"]
     assert [math.copysign(1.0, written[name]) for name in ("value", "low")] == [1.0, 1.0]
-    texts = (csv_percent(drop.value), drop_words(Estimate(-4e-7, -4e-7, 0.1), 0.9, ""))
+    texts = (
+        csv_percent(drop.value),
+        drop_words(
+            Estimate(-4e-7, -4e-7, 0.1),
+            0.9,
+            "",
+        ),
+    )
     assert texts == (
         "0.000",
         "; drop from the base 0.0 points of 90.0 %, 95 % interval 0.0 to 10.0",

@@ -213,8 +213,20 @@ def test_a_run_is_replayed_at_the_rates_that_it_measured() -> None:
 
 
 def test_a_rank_without_a_description_has_no_means() -> None:
-    nothing = {"right": [0, 0], "described": 0, "pieces": 0, "drop": None, "same": 0}
-    some = {"right": [1, 2], "described": 4, "pieces": 6, "drop": 0.25, "same": 3}
+    nothing = {
+        "right": [0, 0],
+        "described": 0,
+        "pieces": 0,
+        "drop": None,
+        "same": 0,
+    }
+    some = {
+        "right": [1, 2],
+        "described": 4,
+        "pieces": 6,
+        "drop": 0.25,
+        "same": 3,
+    }
     first, *others = ranks.RANKS
     results = {"a": {"clusters": 5, "ranks": {first: some} | dict.fromkeys(others, nothing)}}
     *_, described, _, empty = ranks.table(results)

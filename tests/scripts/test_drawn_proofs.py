@@ -35,7 +35,15 @@ def test_errors_of_corruption_benchmarks_have_an_interval_in_nearly_every_set() 
 
 @pytest.mark.parametrize("world", ["calibrated", "10 points too sure"])
 def test_intervals_of_calibration_errors_hold_the_truth(world: str) -> None:
-    held, _ = re.findall(r"\d+\.\d", prove_calibration.covered(1, world, 100, 30).cell("interval"))
+    held, _ = re.findall(
+        r"\d+\.\d",
+        prove_calibration.covered(
+            1,
+            world,
+            100,
+            30,
+        ).cell("interval"),
+    )
     assert float(held) > 80
 
 

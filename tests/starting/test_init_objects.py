@@ -121,8 +121,30 @@ def table_folder(objects: Callable[[int, int], dict[str, Any]]) -> Callable[[Pat
 @pytest.mark.parametrize(
     ("objects", "boxes"),
     [
-        (lambda x, y: {"bbox": [x, y, x + 30, y + 24], "area": 720}, "pascal"),
-        (lambda x, y: {"bbox": [x, y, x + 30, y + 24], "area": (x + 30) * (y + 24)}, "coco"),
+        (
+            lambda x, y: {
+                "bbox": [
+                    x,
+                    y,
+                    x + 30,
+                    y + 24,
+                ],
+                "area": 720,
+            },
+            "pascal",
+        ),
+        (
+            lambda x, y: {
+                "bbox": [
+                    x,
+                    y,
+                    x + 30,
+                    y + 24,
+                ],
+                "area": (x + 30) * (y + 24),
+            },
+            "coco",
+        ),
         (lambda x, y: {"bbox": [0.5, 0.5, 1.0000001, 1.0]}, "yolo"),
     ],
 )
@@ -143,7 +165,16 @@ def test_boxes_that_fit_in_two_forms_are_told(tmp_path: Path) -> None:
     ("box", "words"),
     [
         (
-            lambda x, y: [0.6, 0.6, 0.3, 0.3] if x % 2 else [x / 160, y / 120, 0.5, 0.5],
+            lambda x, y: (
+                [
+                    0.6,
+                    0.6,
+                    0.3,
+                    0.3,
+                ]
+                if x % 2
+                else [x / 160, y / 120, 0.5, 0.5]
+            ),
             "[x, y, width, height]",
         ),
         (lambda x, y: [x / 160, y / 120, 0.9, 0.8], "two corners"),

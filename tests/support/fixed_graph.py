@@ -34,6 +34,13 @@ def save_fixed_graph(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     if names is not None:
-        helper.set_model_props(model, {"names": repr(names), "stride": "32", "task": task})
+        helper.set_model_props(
+            model,
+            {
+                "names": repr(names),
+                "stride": "32",
+                "task": task,
+            },
+        )
     onnx.save(model, folder / "model.onnx")
     return folder / "model.onnx"

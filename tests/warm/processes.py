@@ -244,10 +244,21 @@ class Nursery:
             if first is None:
                 line = [sys.executable, *words]
                 _started.append(
-                    subprocess.Popen(line, env=kept, stdin=DEVNULL, stdout=printing, stderr=DEVNULL)
+                    subprocess.Popen(
+                        line,
+                        env=kept,
+                        stdin=DEVNULL,
+                        stdout=printing,
+                        stderr=DEVNULL,
+                    )
                 )
             else:
-                request = {"words": words, "environment": kept, "folder": "/", "path": []}
+                request = {
+                    "words": words,
+                    "environment": kept,
+                    "folder": "/",
+                    "path": [],
+                }
                 with Path(os.devnull).open("r+b") as nothing:
                     streams = [nothing.fileno(), printing, nothing.fileno()]
                     _started.append(first.fork(request | {"new_session": False}, streams))

@@ -104,7 +104,11 @@ def scores_of(name: str, images: list[Image.Image]) -> np.ndarray:
 
 def test_what_its_configuration_does_not_say_of_images_is_told(tmp_path: Path) -> None:
     assert load_classifier(save_graph(tmp_path)).read == ""
-    form = {"input_size": [3, SIDE, SIDE], "crop_pct": 1.0, "interpolation": "bilinear"}
+    form = {
+        "input_size": [3, SIDE, SIDE],
+        "crop_pct": 1.0,
+        "interpolation": "bilinear",
+    }
     read = load_classifier(save_graph(tmp_path, pretrained_cfg=form)).read
     assert "default is taken: mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225]" in read
 
@@ -112,7 +116,13 @@ def test_what_its_configuration_does_not_say_of_images_is_told(tmp_path: Path) -
 def centred_over_the_batch(model: onnx.ModelProto) -> None:
     """Subtract the mean over the images, as a batch normalisation in training mode does."""
     graph = model.graph
-    mean = helper.make_node("ReduceMean", ["flat"], ["mean"], axes=[0], keepdims=1)
+    mean = helper.make_node(
+        "ReduceMean",
+        ["flat"],
+        ["mean"],
+        axes=[0],
+        keepdims=1,
+    )
     difference = helper.make_node("Sub", ["flat", "mean"], ["centred"])
     graph.node[2].input[0] = "centred"
     graph.node.insert(2, difference)

@@ -135,10 +135,18 @@ def test_a_weights_tag_has_the_activation_that_it_was_trained_with(
     weights = str(folder / "open_clip_model.safetensors")
     monkeypatch.setitem(factory._MODEL_CONFIGS, "exact", towers)
     monkeypatch.setitem(pretrained._PRETRAINED, "exact", {"ours": tag})
-    monkeypatch.setattr(factory, "download_pretrained", lambda *_, **__: weights)
+    monkeypatch.setattr(
+        factory,
+        "download_pretrained",
+        lambda *_, **__: weights,
+    )
     clip = load_clip("exact", "ours")
     given = clip.embed_texts(["a photo of a bag"])
-    module: Any = open_clip.create_model("exact", pretrained=weights, force_quick_gelu=quick)
+    module: Any = open_clip.create_model(
+        "exact",
+        pretrained=weights,
+        force_quick_gelu=quick,
+    )
     module.eval()
     with torch.inference_mode():
         tokens = clip.tokenizer(["a photo of a bag"])
@@ -165,9 +173,20 @@ def test_answers_are_kept_by_the_towers_and_the_tokenizer_too(folder: Path) -> N
 def test_names_of_folders_are_asked_in_words() -> None:
     def directions(*names: str) -> torch.Tensor:
         classes = [
-            RecipeClass(f"{label}", name, label, label, ()) for label, name in enumerate(names)
+            RecipeClass(
+                f"{label}",
+                name,
+                label,
+                label,
+                (),
+            )
+            for label, name in enumerate(names)
         ]
-        return of_open_clip.load("open_clip:lab:clip", "cpu", classes).directions
+        return of_open_clip.load(
+            "open_clip:lab:clip",
+            "cpu",
+            classes,
+        ).directions
 
     assert torch.equal(directions("red_bag", "t_shirt_"), directions("red bag", "t shirt"))
 
@@ -181,6 +200,15 @@ def test_names_of_folders_are_asked_in_words() -> None:
     ],
 )
 def test_names_that_are_no_words_are_told(names: tuple[str, ...], note: str) -> None:
-    classes = [RecipeClass(f"{label}", name, label, label, ()) for label, name in enumerate(names)]
+    classes = [
+        RecipeClass(
+            f"{label}",
+            name,
+            label,
+            label,
+            (),
+        )
+        for label, name in enumerate(names)
+    ]
     read = of_open_clip.load("open_clip:lab:clip", "cpu", classes).read
     assert note in read and bool(note) == bool(read)

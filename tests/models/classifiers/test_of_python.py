@@ -119,7 +119,14 @@ def quantised(batch: Any) -> Any:
     return np.round(batch / step).mean(axis=(2, 3)) * step
 
 
-OTHER = Image.fromarray(np.random.default_rng(1).integers(60, 200, (40, 50, 3), dtype=np.uint8))
+OTHER = Image.fromarray(
+    np.random.default_rng(1).integers(
+        60,
+        200,
+        (40, 50, 3),
+        dtype=np.uint8,
+    )
+)
 FLIPPED = transforms.Compose([transforms.RandomHorizontalFlip(), ToTensor()])
 STEADY = np.random.default_rng(2).normal(size=(3, 5))
 
@@ -143,7 +150,13 @@ STEADY = np.random.default_rng(2).normal(size=(3, 5))
 def test_answers_that_are_not_always_the_same_are_named(
     given: Any, transform: Any, why: str
 ) -> None:
-    _, classifier = classifier_of("mine", given, transform, IMAGE, more=[OTHER] * 9)
+    _, classifier = classifier_of(
+        "mine",
+        given,
+        transform,
+        IMAGE,
+        more=[OTHER] * 9,
+    )
     assert why in classifier.unsteady and bool(classifier.unsteady) == bool(why)
     _, alone = classifier_of("mine", given, transform, IMAGE)
     assert "beside" not in alone.unsteady

@@ -112,7 +112,12 @@ def test_answers_are_kept_by_the_arguments_that_weights_do_not_show(tmp_path: Pa
     for heads in (1, 2):
         folder = tmp_path / str(heads)
         names = {"model_args": {"num_heads": heads}, "num_classes": 3}
-        save_for_hf(module, str(folder), model_config=names, safe_serialization=True)
+        save_for_hf(
+            module,
+            str(folder),
+            model_config=names,
+            safe_serialization=True,
+        )
         classifier = load_classifier(f"local-dir:{folder}")
         kept_by.add((classifier.sha256, classifier.input_key))
     assert len(kept_by) == 2
@@ -718,7 +723,11 @@ def test_of_several_checkpoints_none_is_guessed(
 ) -> None:
     for name in names:
         shutil.copy(configured / "model.safetensors", beside / name)
-    with refuses("missing-model-file", f"model 'local-dir:{beside}'", *names):
+    with refuses(
+        "missing-model-file",
+        f"model 'local-dir:{beside}'",
+        *names,
+    ):
         describe_classifier(f"local-dir:{beside}")
     shutil.copy(configured / "model.safetensors", beside / "model.safetensors")
     assert same(configured, f"local-dir:{beside}")

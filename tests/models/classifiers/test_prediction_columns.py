@@ -138,16 +138,33 @@ def test_scores_are_read_beside_the_truth_of_each_class(
     tmp_path: Path, values: np.ndarray, of_scores: str, of_others: str
 ) -> None:
     called = [of_scores.format(name) for name in NAMES]
-    others = dict(zip([of_others.format(name) for name in NAMES], TRUTHS.T, strict=True))
+    others = dict(
+        zip(
+            [of_others.format(name) for name in NAMES],
+            TRUTHS.T,
+            strict=True,
+        )
+    )
     table = scores(values, called, **others)
     for columns in (table.columns, table.columns[::-1]):
         assert answered(save(table[columns], tmp_path / "a.csv"))[0] == TRUE
 
 
 def test_several_columns_of_a_class_and_none_of_its_scores_are_refused(tmp_path: Path) -> None:
-    others = dict(zip([f"second_{name}" for name in NAMES], TRUTHS.T, strict=True))
+    others = dict(
+        zip(
+            [f"second_{name}" for name in NAMES],
+            TRUTHS.T,
+            strict=True,
+        )
+    )
     table = scores(SHARES, [f"first_{name}" for name in NAMES], **others)
-    with refuses("invalid-predictions", None, "several columns", "'first_bowl', 'second_bowl'"):
+    with refuses(
+        "invalid-predictions",
+        None,
+        "several columns",
+        "'first_bowl', 'second_bowl'",
+    ):
         answered(save(table, tmp_path / "a.csv"))
     for no in ("no {}", "not_{}", "non-{}", "without {}"):
         with refuses("unmatched-classes"):
@@ -227,7 +244,13 @@ def test_further_columns_of_each_class_that_answer_alike_or_are_no_scores_are_le
         called = [f"{before}{name}" for before in (first, second) for name in NAMES]
         answers, classifier = answered(save(scores(both, called), tmp_path / "a.csv"))
         assert (answers, classifier.score_scale) == (TRUE, "logits"), second
-        deviations_first = scores(both, called)[["path", *called[4:], *called[:4]]]
+        deviations_first = scores(both, called)[
+            [
+                "path",
+                *called[4:],
+                *called[:4],
+            ]
+        ]
         assert answered(save(deviations_first, tmp_path / "a.csv"))[0] == TRUE, second
     texts = {f"comment_{name}": ["none"] * 6 for name in NAMES}
     table = scores(SHARES, [f"prob_{name}" for name in NAMES], **texts)

@@ -298,7 +298,12 @@ def test_what_a_look_does_not_show_is_refused_with_other_ways(tmp_path: Path, ca
 def test_a_graph_of_rotated_boxes_is_no_table_with_objectness(tmp_path: Path) -> None:
     """Give a table of rotated boxes, which is as wide: four numbers, a score a label, an angle."""
     output = {"output0": table(len(NAMES), objectness=True)[None]}
-    file = save_fixed_graph(tmp_path / "graph", output, dict(enumerate(NAMES)), task="obb")
+    file = save_fixed_graph(
+        tmp_path / "graph",
+        output,
+        dict(enumerate(NAMES)),
+        task="obb",
+    )
     with pytest.raises(UserError, match="task 'obb', expected 'detect'"):
         find_detector(file)
 

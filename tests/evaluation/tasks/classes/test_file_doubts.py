@@ -25,7 +25,11 @@ SHARES = np.where(np.arange(3) == ANSWERS[:, None], 0.6, 0.2)
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_folders(tmp_path_factory.mktemp("photos") / "photos", NAMES, IMAGES)
+    return save_folders(
+        tmp_path_factory.mktemp("photos") / "photos",
+        NAMES,
+        IMAGES,
+    )
 
 
 def read_of(photos: Path, folder: Path, **columns: Any) -> str:
@@ -34,7 +38,12 @@ def read_of(photos: Path, folder: Path, **columns: Any) -> str:
     paths = [file.relative_to(photos).as_posix() for file in files]
     file = folder / "answers.csv"
     pd.DataFrame({"path": paths, **columns}).to_csv(file, index=False)
-    result = evaluate(photos, f"predictions:{file}", device="cpu", out=folder / "out")
+    result = evaluate(
+        photos,
+        f"predictions:{file}",
+        device="cpu",
+        out=folder / "out",
+    )
     return result.results.models[0].read
 
 
@@ -53,12 +62,22 @@ def test_a_column_of_classes_that_agrees_with_neither_scores_nor_dataset_is_coun
     best = 2 - ANSWERS
     unlike_best = int((best != ANSWERS).sum())
     for column, texts in (("pred", named(ANSWERS)), ("y_pred", ANSWERS), (".pred_class", ANSWERS)):
-        read = read_of(photos, tmp_path, **reversed_scores, **{column: texts})
+        read = read_of(
+            photos,
+            tmp_path,
+            **reversed_scores,
+            **{column: texts},
+        )
         assert f"{column!r} names another class than the best score on {unlike_best} of 24" in read
         assert "than the dataset on 6" in read
     # The lines of a file by row are in the order of another listing.
     moved = np.roll(np.arange(24), 5)
-    read = read_of(photos, tmp_path, **scores(SHARES[moved]), label=named(LABELS[moved]))
+    read = read_of(
+        photos,
+        tmp_path,
+        **scores(SHARES[moved]),
+        label=named(LABELS[moved]),
+    )
     assert f"and than the dataset on {int((LABELS[moved] != LABELS).sum())}" in read
 
 
@@ -74,7 +93,12 @@ def test_columns_that_agree_and_columns_of_something_else_leave_no_doubt(
         {"label": ["x", "y"] * 12},
         {"fold": np.arange(24) % 3},
     ):
-        assert "names another class" not in read_of(photos, tmp_path, **scores(SHARES), **beside)
+        assert "names another class" not in read_of(
+            photos,
+            tmp_path,
+            **scores(SHARES),
+            **beside,
+        )
 
 
 def test_answers_that_are_all_the_labels_of_the_dataset_may_be_the_truth(

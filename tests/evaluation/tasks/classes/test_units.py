@@ -186,7 +186,11 @@ def test_mining_and_distances_know_the_videos_of_a_built_dataset(videos: Path) -
     stored = {row["key"]: row["unit"] for row in dataset.stored("unit")}
     of_keys = np.array([stored[key] for key in dataset.keys])
     recipe = load_recipe(built)
-    (images,) = opened_parts(recipe, [str(built)], open_source(recipe.source))
+    (images,) = opened_parts(
+        recipe,
+        [str(built)],
+        open_source(recipe.source),
+    )
     assert images.units is not None
     halves = deal_halves(images.labels, 0, images.units)
     assert not {*of_keys[halves.discover]} & {*of_keys[halves.confirm]}, (

@@ -419,7 +419,13 @@ def test_two_masks_of_an_image_are_refused(built: Path, answers: Path, tmp_path:
     """As where a folder has the answers of two models, or masks in colours beside them."""
     for model in ("first", "second"):
         copied(answers, tmp_path / model)
-    with refuses("invalid-masks", None, "has two masks of", "first/base_", "second/base_"):
+    with refuses(
+        "invalid-masks",
+        None,
+        "has two masks of",
+        "first/base_",
+        "second/base_",
+    ):
         measured(built, [f"predictions:{tmp_path}"])
     (tmp_path / "first" / "another.png").write_bytes(b"no")
     for path in (tmp_path / "second").iterdir():

@@ -598,7 +598,15 @@ def test_boxes_that_leave_their_images_are_refused(
 @pytest.mark.parametrize(
     ("change", "form"),
     [
-        (lambda x, y, w, h: [x + w / 2, y + h / 2, w, h], "[centre x, centre y, width, height]"),
+        (
+            lambda x, y, w, h: [
+                x + w / 2,
+                y + h / 2,
+                w,
+                h,
+            ],
+            "[centre x, centre y, width, height]",
+        ),
         (lambda x, y, w, h: [y, x, h, w], "[y, x, height, width]"),
     ],
 )
@@ -612,7 +620,12 @@ def test_boxes_that_lie_on_objects_in_another_form_are_refused(
     results = json.loads(results_file.read_text())
     changed = [{**result, "bbox": change(*result["bbox"])} for result in results]
     (tmp_path / "changed.json").write_text(json.dumps(changed))
-    with refuses("invalid-detections", None, "lies on an object in", f"read as {form}"):
+    with refuses(
+        "invalid-detections",
+        None,
+        "lies on an object in",
+        f"read as {form}",
+    ):
         measured(built, f"predictions:{tmp_path / 'changed.json'}")
 
 
@@ -631,7 +644,11 @@ class OtherOrder(ColourDetector):
 
 
 def test_boxes_and_labels_of_a_function_in_another_form_are_noted(built: Path) -> None:
-    models = {"mine": ColourDetector(), "sides": Sides(), "swapped": OtherOrder()}
+    models = {
+        "mine": ColourDetector(),
+        "sides": Sides(),
+        "swapped": OtherOrder(),
+    }
     mine, sides, swapped = measured(built, models).models
     assert not mine.matched or not re.search("lies on|labels are", mine.matched)
     assert "read as [x, y, width, height]: they are probably that" in (sides.matched or "")

@@ -57,8 +57,10 @@ def file_doubts(scored: Scored, subject: Subject, given: Bools) -> Iterator[str]
         rows = np.flatnonzero(given[: len(classes)] & (classes >= 0))
         named_classes = classes[rows]
         answers = scored.predictions.prediction[rows]
-        unlike_best = int((~_are_of(answers, named_classes, targets)).sum())
-        unlike_truth = int((named_classes != subject.labels[rows]).sum())
+        agree = _are_of(answers, named_classes, targets)
+        unlike_best = int((~agree).sum())
+        labels = subject.labels[rows]
+        unlike_truth = int((named_classes != labels).sum())
         if unlike_best and (unlike_truth or classifier.holds_answers(column)):
             yield (
                 f"the column {column!r} names another class than the best score on"

@@ -136,7 +136,8 @@ def resampled_numbers(
         of_models = (sample.group, sample.labels, sample.computed)
         if of_models not in rows_of:
             rows_of[of_models] = answered.rows_of_labels(*of_models)
-    wanted = np.unique(np.concatenate(list(rows_of.values())))
+    every = list(rows_of.values())
+    wanted = np.unique(np.concatenate(every))
     strata = strata[wanted]
     units = units[wanted]
     groups = []
@@ -170,8 +171,9 @@ def resampled_numbers(
     for (sample, of_models, group), draws in zip(groups, drawn, strict=True):
         places = places_of[of_models]
         value = math.nan
-        if len(places):
-            each_once = np.ones((1, len(places)))
+        images = len(places)
+        if images:
+            each_once = np.ones((1, images))
             value = sample.value_of(group, each_once).item()
         units_drawn = np.stack([strata[places], units[places]])
         different = np.unique(units_drawn, axis=1)
@@ -181,13 +183,17 @@ def resampled_numbers(
             draws = value + (draws - value) * longer
         bias = 0.0
         if np.isfinite(draws).any():
-            bias = float(np.nanmean(draws)) - value
+            mean = float(np.nanmean(draws))
+            bias = mean - value
         doubt = 0.0
         if sample.by_chance is not None and math.isfinite(value):
             rng = seeded_generator(answered.seed, "by chance")
-            by_chance = sample.by_chance(group, len(places) / count, rng)
-            is_chance = value <= np.quantile(by_chance, (1 + CONFIDENCE) / 2)
-            doubt = value if is_chance else _UNSHOWN_BIAS * max(0.0, bias)
+            images_a_unit = images / count
+            by_chance = sample.by_chance(group, images_a_unit, rng)
+            most_by_chance = np.quantile(by_chance, (1 + CONFIDENCE) / 2)
+            doubt = _UNSHOWN_BIAS * max(0.0, bias)
+            if value <= most_by_chance:
+                doubt = value
         number = Drawn(
             value,
             draws,
@@ -195,7 +201,7 @@ def resampled_numbers(
             (0.0, 0.0),
             count,
             doubt=(doubt, 0.0),
-            by_units=count < len(places),
+            by_units=count < images,
         )
         numbers.append(number)
     return numbers

@@ -80,10 +80,14 @@ class ModelMasks:
         the order in which they were read."""
         classes = len(subject.classes)
         row = self.cells["row"]
-        chosen = (subject.dataset.shifts[row] == 0) & (subject.number_of[row] >= 0)
+        of_base = subject.dataset.shifts[row] == 0
+        compared = subject.number_of[row] >= 0
+        chosen = of_base & compared
+        true = self.cells["true"][chosen]
+        answered = self.cells["answered"][chosen]
+        pixels = self.cells["pixels"][chosen]
         counts = np.zeros((classes, classes + 1), np.int64)
-        true, answered = self.cells["true"][chosen], self.cells["answered"][chosen]
-        np.add.at(counts, (true, answered), self.cells["pixels"][chosen])
+        np.add.at(counts, (true, answered), pixels)
         names = [*subject.classes, "no class"]
         meant = []
         for label, answer, iou in other_meanings(counts):
@@ -176,7 +180,8 @@ def _files(
     _refuse_lacking(name, subject, lacking)
     for key in key_of.values():
         if key in again:
-            raise refusal("invalid-masks.two", name, key, files=f"{files[key]} and {again[key]}")
+            two = f"{files[key]} and {again[key]}"
+            raise refusal("invalid-masks.two", name, key, files=two)
     for row, key in key_of.items():
         file = files[key]
         try:
@@ -342,8 +347,9 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
     given = answer.detach() if torch.is_tensor(answer) else np.asarray(answer)
     values = torch.as_tensor(given)
     floating = values.is_floating_point()
-    if values.shape[-2:] == shape[::-1] != shape:
-        raise refusal("invalid-masks.sides", name, f"{[*shape[::-1]]}", f"{[*shape]}")
+    turned = shape[::-1]
+    if values.shape[-2:] == turned != shape:
+        raise refusal("invalid-masks.sides", name, str([*turned]), str([*shape]))
     if values.ndim == 3 and floating and len(values) == classes:
         scores = values.float().cpu()[None]
         if not torch.isfinite(scores).all():

@@ -169,7 +169,8 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             answered.sha256,
             answered.matched,
         )
-        return replace(facts, likely_order=answered.likely_order(subject))
+        likely = answered.likely_order(subject)
+        return replace(facts, likely_order=likely)
 
     def tables(self, results: Results) -> Tables:
         return {"segmentation": (self.table, segmentation_csv(results))}

@@ -220,7 +220,12 @@ def test_calibration_error_is_the_mean_distance_of_confidence_from_accuracy() ->
             )
     of_group = MEASURES["calibration_error"].resampled
     assert of_group is not None
-    group = AnsweredGroup(np.zeros(500, np.int64), right, right, confidence.astype(np.float64))
+    group = AnsweredGroup(
+        np.zeros(500, np.int64),
+        right,
+        right,
+        confidence.astype(np.float64),
+    )
     [error] = of_group(group, np.ones((1, 500)))
     assert error == pytest.approx(naive, abs=1e-5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -47,13 +48,14 @@ def _groups(answered: AllAnswers) -> Iterator[_Confidences]:
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     groups = list(_groups(answered))
     error_of = {}
-    for index in {of_model.group for of_model in groups}:
-        models = [of_model.model for of_model in groups if of_model.group == index]
-        samples = []
-        for model in models:
-            samples.append(Resample(_resampled_error, index, model, by_chance=_errors_by_chance))
-        for model, number in zip(models, resampled_numbers(answered, samples), strict=True):
-            error_of[model, index] = number.interval()
+    samples_of = defaultdict[int, list[Resample]](list)
+    for model, index, *_ in groups:
+        sample = Resample(_resampled_error, index, model, by_chance=_errors_by_chance)
+        samples_of[index].append(sample)
+    for index, samples in samples_of.items():
+        numbers = resampled_numbers(answered, samples)
+        for sample, number in zip(samples, numbers, strict=True):
+            error_of[sample.model, index] = number.interval()
     for model, index, _, right in groups:
         error = error_of[model, index]
         key = answered.key(model, index)
@@ -81,9 +83,14 @@ def _errors_by_chance(
     bins = confidence_bins(confidence)
     _, bin_of_image, counts = np.unique(bins, return_inverse=True, return_counts=True)
     sure = np.bincount(bin_of_image, confidence) / counts
-    right = rng.binomial(counts, sure.clip(0, 1), (REPLICATES, len(counts)))
-    apart = np.abs(right - counts * sure).sum(axis=1)
-    return apart * math.sqrt(images_a_unit) / len(bins)
+    chances = sure.clip(0, 1)
+    shape = REPLICATES, len(counts)
+    right = rng.binomial(counts, chances, shape)
+    expected = counts * sure
+    apart = np.abs(right - expected)
+    # So many images of a unit are right or wrong together.
+    longer = math.sqrt(images_a_unit)
+    return longer * apart.sum(axis=1) / len(bins)
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
