@@ -688,9 +688,10 @@ def _of_classifier(
     base = float(ON_BASE.mean())
     shift = float(UNDER_SHIFT.mean())
     assert drops is not None
-    value_of = MEASURES["calibration_error"].resampled
-    assert value_of is not None
-    (error,) = resampled_numbers(answered, [Resample(value_of, 1, 0)])
+    measure = MEASURES["calibration_error"]
+    assert measure.resampled is not None
+    sample = Resample(measure.resampled, 1, 0, by_chance=measure.by_chance)
+    (error,) = resampled_numbers(answered, [sample])
     rows = answered.rows(1)
     share = share_estimate(answered.answers.correct[rows, 0], answered.shared_units(rows))
     return {

@@ -274,6 +274,18 @@ def test_sums_and_ratios_are_those_of_values(drawn: list[DetectorScores]) -> Non
     assert np.isnan(resampled_ratio(base, weighted_sum([(0.0, base)])).value)
 
 
+def test_what_a_bias_leaves_in_doubt_moves_the_other_end_of_a_subtracted_part() -> None:
+    draws = np.random.default_rng(0).normal(0.3, 0.02, 200)
+    plain = Drawn(0.3, draws, 0.0, (0.0, 0.0), 50)
+    distance = replace(plain, doubt=(0.1, 0.0))
+    assert weighted_sum([(0.5, plain), (0.5, plain)]).doubt is None
+    assert weighted_sum([(1.0, plain), (-1.0, distance)]).doubt == (0.0, 0.1)
+    assert weighted_sum([(1.0, distance), (-1.0, distance)]).doubt == (0.1, 0.1)
+    low, high = bounds(distance.interval())
+    certain_low, certain_high = bounds(replace(plain, doubt=(0.0, 0.0)).interval())
+    assert (low, high) == (pytest.approx(certain_low - 0.1), certain_high)
+
+
 def test_a_share_of_the_base_is_one_less_the_relative_drop(drawn: list[DetectorScores]) -> None:
     base, *shifts = (scores.measures["AP"] for scores in drawn)
     for part in (base, *shifts):

@@ -60,9 +60,9 @@ class Drawn:
     relative: bool = False
     """Whether the number is a share of another one: a share may be above 1, and a difference below
     -1."""
-    doubt: Bounds = (0.0, 0.0)
-    """How much lower and higher the value may be without a bias that the resamples do not show, as
-    that of a mean distance. Such a number varies as a difference does."""
+    doubt: Bounds | None = None
+    """Of a mean distance, which varies as a difference does: how much lower and higher the value may
+    be without a bias that the resamples do not show."""
     by_units: bool = False
     """Whether images share units."""
     without: Floats | None = None
@@ -101,7 +101,7 @@ class Drawn:
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
             return Estimate(self.value)
-        is_difference = self.signed or self.relative or any(self.doubt)
+        is_difference = self.signed or self.relative or self.doubt is not None
         adds_image = is_difference and self.without is None
         error = float(np.std(drawn, ddof=1))
         if self.without is not None:
@@ -131,7 +131,7 @@ class Drawn:
         most = 1.0
         if self.relative:
             least, most = (-math.inf, 1.0) if self.signed else (0.0, math.inf)
-        doubt_below, doubt_above = self.doubt
+        doubt_below, doubt_above = self.doubt or (0.0, 0.0)
         low = min(self.value, max(least, middle - below - doubt_below))
         high = max(self.value, min(most, middle + above + doubt_above))
         return Estimate(self.value, float(low), float(high))
@@ -156,16 +156,17 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
     a mean of shifts."""
     below = []
     above = []
-    doubt = np.zeros(2)
+    doubt: Bounds | None = None
     for weight, part in parts:
         lower, upper = part.unseen
-        of_part = part.doubt
         if weight <= 0:  # the upper end of a subtracted part moves the lower end of the sum
             lower, upper = upper, lower
-            of_part = of_part[::-1]
         below.append(abs(weight) * lower)
         above.append(abs(weight) * upper)
-        doubt += abs(weight) * np.array(of_part)
+        if part.doubt is not None:
+            less, more = part.doubt if weight > 0 else part.doubt[::-1]
+            doubt_below, doubt_above = doubt or (0.0, 0.0)
+            doubt = doubt_below + abs(weight) * less, doubt_above + abs(weight) * more
     without: Floats | None = None
     left_out = [weight * part.without for weight, part in parts if part.without is not None]
     if len(left_out) == len(parts):
@@ -177,7 +178,7 @@ def weighted_sum(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
         unseen=(math.hypot(*below), math.hypot(*above)),
         images=min(part.images for _, part in parts),
         signed=any(weight < 0 or part.signed for weight, part in parts),
-        doubt=(float(doubt[0]), float(doubt[1])),
+        doubt=doubt,
         by_units=any(part.by_units for _, part in parts),
         without=without,
     )
@@ -196,6 +197,10 @@ def resampled_ratio(part: Drawn, whole: Drawn) -> Drawn:
     whole_below, whole_above = whole.unseen
     of_whole = (value * whole_above, value * whole_below)
     below, above = mover_distances(part.unseen, of_whole)
+    doubt = None
+    if part.doubt is not None:
+        less, more = part.doubt
+        doubt = less / whole.value, more / whole.value
     without = None
     if part.without is not None and whole.without is not None:
         without = part.without / np.maximum(whole.without, least)
@@ -206,7 +211,7 @@ def resampled_ratio(part: Drawn, whole: Drawn) -> Drawn:
         unseen=(float(below) / whole.value, float(above) / whole.value),
         images=min(part.images, whole.images),
         relative=True,
-        doubt=(part.doubt[0] / whole.value, part.doubt[1] / whole.value),
+        doubt=doubt,
         by_units=part.by_units,
         without=without,
     )

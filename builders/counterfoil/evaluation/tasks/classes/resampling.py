@@ -185,22 +185,23 @@ def resampled_numbers(
         if np.isfinite(draws).any():
             mean = float(np.nanmean(draws))
             bias = mean - value
-        doubt = 0.0
+        doubt = None
         if sample.by_chance is not None and math.isfinite(value):
             rng = seeded_generator(answered.seed, "by chance")
             images_a_unit = images / count
             by_chance = sample.by_chance(group, images_a_unit, rng)
             most_by_chance = np.quantile(by_chance, (1 + CONFIDENCE) / 2)
-            doubt = _UNSHOWN_BIAS * max(0.0, bias)
+            below = _UNSHOWN_BIAS * max(0.0, bias)
             if value <= most_by_chance:
-                doubt = value
+                below = value
+            doubt = below, 0.0
         number = Drawn(
             value,
             draws,
             bias,
             (0.0, 0.0),
             count,
-            doubt=(doubt, 0.0),
+            doubt=doubt,
             by_units=count < images,
         )
         numbers.append(number)
