@@ -91,12 +91,7 @@ def splits_of(
         _refuse_splits_below(folder, images, root)
         return one_split
     if not split_of:
-        split_of = _splits_by_word(
-            by_top,
-            root,
-            tops,
-            decided=decided,
-        )
+        split_of = _splits_by_word(by_top, root, tops, decided=decided)
     outside = [top for top in by_top if top not in split_of]
     # "train" may be a class of vehicles, and "test" one of two groups. It is a class if the folders
     # beside it have no subfolders either, and none of them is named as another split.

@@ -118,6 +118,28 @@ def _answered_group(answered: AllAnswers, rows: Ints, model: int) -> AnsweredGro
     )
 
 
+def _blocks_of_weights(
+    strata: Ints,
+    units: Ints,
+    generator_of: Callable[[int], np.random.Generator],
+) -> Iterator[tuple[slice, Floats]]:
+    """Yield blocks of resamples, and how often each of them draws each image, (block, n)."""
+    of_strata = []
+    for stratum in np.unique(strata).tolist():
+        rows = np.flatnonzero(strata == stratum)
+        different, unit_of_row = np.unique(units[rows], return_inverse=True)
+        generator = generator_of(stratum)
+        of_strata.append((rows, unit_of_row, len(different), generator))
+    most = max(1, _WEIGHTS_AT_ONCE // max(1, len(strata)))
+    for start in range(0, REPLICATES, most):
+        size = min(most, REPLICATES - start)
+        weights = np.empty((size, len(strata)))
+        for rows, unit_of_row, count, generator in of_strata:
+            drawn_units = bootstrap_weights(count, size, generator)
+            weights[:, rows] = drawn_units[:, unit_of_row]
+        yield slice(start, start + size), weights
+
+
 def resampled_numbers(
     answered: AllAnswers,
     samples: Sequence[Resample],
@@ -146,27 +168,15 @@ def resampled_numbers(
         group = _answered_group(answered, rows_of[of_models], sample.model)
         groups.append((sample, of_models, group))
     places_of = {key: np.searchsorted(wanted, rows) for key, rows in rows_of.items()}
-    generator_of = _generators(subject, answered.seed)
-    of_strata = []
-    for stratum in np.unique(strata).tolist():
-        rows = np.flatnonzero(strata == stratum)
-        different, unit_of_row = np.unique(units[rows], return_inverse=True)
-        generator = generator_of(stratum)
-        of_strata.append((rows, unit_of_row, len(different), generator))
     shape = len(samples), REPLICATES
     drawn = np.full(shape, np.nan)
-    most = max(1, _WEIGHTS_AT_ONCE // max(1, len(strata)))
-    for start in range(0, REPLICATES, most):
-        size = min(most, REPLICATES - start)
-        weights = np.empty((size, len(strata)))  # how often each image is drawn
-        for rows, unit_of_row, count, generator in of_strata:
-            drawn_units = bootstrap_weights(count, size, generator)
-            weights[:, rows] = drawn_units[:, unit_of_row]
+    generator_of = _generators(subject, answered.seed)
+    for block, weights in _blocks_of_weights(strata, units, generator_of):
         weights_of = {key: weights[:, places] for key, places in places_of.items()}
         for number, (sample, of_models, group) in enumerate(groups):
             if len(group.labels):
                 values = sample.value_of(group, weights_of[of_models])
-                drawn[number, start : start + size] = values
+                drawn[number, block] = values
     numbers = []
     for (sample, of_models, group), draws in zip(groups, drawn, strict=True):
         places = places_of[of_models]

@@ -690,8 +690,7 @@ def _gaps(
             rows = np.flatnonzero(of_class & readable)
             if not len(rows):
                 continue
-            # The answers to one class, (n, models): first to validation images, then to base
-            # images.
+            # The answers to one class, (n, models): to validation images, then to base images.
             on_base = cls.base_correct[cls.base_present][:, places]
             together = np.concatenate([correct[rows], on_base])
             first = np.arange(len(together)) < len(rows)
