@@ -61,8 +61,8 @@ class Drawn:
     """Whether the number is a share of another one: a share may be above 1, and a difference below
     -1."""
     doubt: Bounds | None = None
-    """Of a mean distance, which varies as a difference does: how much lower and higher the value may
-    be without a bias that the resamples do not show."""
+    """How much lower and higher a mean distance may be, because of a bias that its resamples do not
+    show; None for other numbers."""
     by_units: bool = False
     """Whether images share units."""
     without: Floats | None = None

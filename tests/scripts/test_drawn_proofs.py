@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 import prove_calibration
@@ -13,6 +14,8 @@ import prove_corruption_errors
 import prove_gate
 import prove_masks
 import prove_multilabel
+from counterfoil.evaluation.tasks.classes.measures import MEASURES
+from counterfoil.evaluation.tasks.classes.resampling import resampled_rows
 
 
 def cells(lines: list[str]) -> list[list[str]]:
@@ -45,6 +48,16 @@ def test_intervals_of_calibration_errors_hold_the_truth(world: str) -> None:
         ).cell("interval"),
     )
     assert float(held) > 80
+
+
+def test_a_measure_without_rows_of_its_own_allows_for_chance_too() -> None:
+    answered = prove_calibration.drawn_answers(np.random.default_rng(0), "calibrated", 100)
+    measure = MEASURES["calibration_error"]
+    assert measure.resampled is not None
+    by_chance = next(resampled_rows(answered, "error", measure.resampled, measure.by_chance))
+    alone = next(resampled_rows(answered, "error", measure.resampled, None))
+    assert by_chance.value == alone.value
+    assert by_chance.low == 0 < (alone.low or 0)
 
 
 def test_a_gate_contradicts_itself_no_more_often_than_one_threshold(

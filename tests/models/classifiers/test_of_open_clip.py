@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,23 +171,13 @@ def test_answers_are_kept_by_the_towers_and_the_tokenizer_too(folder: Path) -> N
     assert len(keys) == 3
 
 
+def called(names: Sequence[str]) -> list[RecipeClass]:
+    return [RecipeClass(f"{label}", name, label, label, ()) for label, name in enumerate(names)]
+
+
 def test_names_of_folders_are_asked_in_words() -> None:
     def directions(*names: str) -> torch.Tensor:
-        classes = [
-            RecipeClass(
-                f"{label}",
-                name,
-                label,
-                label,
-                (),
-            )
-            for label, name in enumerate(names)
-        ]
-        return of_open_clip.load(
-            "open_clip:lab:clip",
-            "cpu",
-            classes,
-        ).directions
+        return of_open_clip.load("open_clip:lab:clip", "cpu", called(names)).directions
 
     assert torch.equal(directions("red_bag", "t_shirt_"), directions("red bag", "t shirt"))
 
@@ -200,15 +191,5 @@ def test_names_of_folders_are_asked_in_words() -> None:
     ],
 )
 def test_names_that_are_no_words_are_told(names: tuple[str, ...], note: str) -> None:
-    classes = [
-        RecipeClass(
-            f"{label}",
-            name,
-            label,
-            label,
-            (),
-        )
-        for label, name in enumerate(names)
-    ]
-    read = of_open_clip.load("open_clip:lab:clip", "cpu", classes).read
+    read = of_open_clip.load("open_clip:lab:clip", "cpu", called(names)).read
     assert note in read and bool(note) == bool(read)

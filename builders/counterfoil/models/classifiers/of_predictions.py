@@ -414,8 +414,7 @@ def _affixes(
     """Return what most columns of classes have before and after the class: `prob_cat`, `cat_prob`
     or `p(cat)`.
 
-    Raise UserError for several sets of columns that answer differently: those of two models, or the
-    true labels beside the answers.
+    Raise UserError for several sets of scores that answer differently, such as those of two models.
     """
     if any(map(of_class, names)):
         return "", ""

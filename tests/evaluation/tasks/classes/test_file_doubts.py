@@ -1,5 +1,5 @@
-"""What a file of answers leaves in doubt is said with the number of images, and nothing is said of
-files that agree."""
+"""Doubts about a file of answers come with the number of images; a file that agrees with itself and
+with the dataset has none."""
 
 from __future__ import annotations
 

@@ -263,8 +263,8 @@ def test_classes_near_chance_on_the_base_are_reported_by_their_validation_accura
 def test_images_of_one_patient_are_no_independent_images(
     unit: str, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of twelve patients, the images of six are painted in another colour, so the model is wrong
-    on all images of a patient or on none."""
+    """Paint the images of six of twelve patients in another colour, so that the model is wrong on
+    all images of a patient or on none."""
     source = tmp_path / "source"
     source.mkdir()
     lines = ["file_name,label,patient"]

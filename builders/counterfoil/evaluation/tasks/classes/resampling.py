@@ -222,6 +222,7 @@ def resampled_rows(
     answered: AllAnswers,
     name: str,
     value_of: Resampled,
+    by_chance: ByChance | None,
 ) -> Iterator[ResultRow]:
     """Yield a measure of each model in each group, and in each class of it with enough images."""
     keys = []
@@ -231,11 +232,11 @@ def resampled_rows(
         for model in range(len(answered.models)):
             key = answered.key(model, index)
             keys.append(key)
-            samples.append(Resample(value_of, index, model))
+            samples.append(Resample(value_of, index, model, by_chance=by_chance))
             for cls in enough:
                 keys.append({**key, "class_id": cls.class_id})
                 label = answered.label_of[cls.class_id]
-                samples.append(Resample(value_of, index, model, (label,)))
+                samples.append(Resample(value_of, index, model, (label,), by_chance=by_chance))
     numbers = resampled_numbers(answered, samples)
     for key, number in zip(keys, numbers, strict=True):
         if math.isfinite(number.value):

@@ -259,7 +259,7 @@ class ClassesTask(Task):
             if measure.rows is not None:
                 rows += measure.rows(answered)
             elif measure.resampled is not None:
-                rows += resampled_rows(answered, name, measure.resampled)
+                rows += resampled_rows(answered, name, measure.resampled, measure.by_chance)
         for name, measure in NESTED_MEASURES.items():
             nested[name], measure_rows = measure.measure(answered)
             rows += measure_rows
